@@ -1,0 +1,1 @@
+//! WARC in and out, and its CDXJ index.

@@ -1,0 +1,1 @@
+//! All decisions of the crawler, without input or output.

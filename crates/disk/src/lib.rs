@@ -1,0 +1,1 @@
+//! The one door to the file system, and a version of it that fails.

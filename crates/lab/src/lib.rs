@@ -1,0 +1,1 @@
+//! The synthetic web, the simulator and the experiments.

@@ -1,0 +1,2 @@
+//! The nephila command line.
+fn main() {}

@@ -1,0 +1,1 @@
+//! An agent as a library: it performs what the core decides.

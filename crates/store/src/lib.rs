@@ -1,0 +1,1 @@
+//! What a crawl durably knows: journal, sieve and queues.
