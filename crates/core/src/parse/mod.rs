@@ -1,0 +1,1 @@
+//! What fetched bytes say: kind of content, links, directives, sitemaps, and the headers that matter.
