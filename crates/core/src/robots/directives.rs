@@ -51,8 +51,9 @@ impl Directives {
                 }
                 rest = "";
                 if is_agent(name) {
-                    ours =
-                        name == "*" || name.eq_ignore_ascii_case("robots") || name.eq_ignore_ascii_case(token);
+                    ours = name == "*"
+                        || name.eq_ignore_ascii_case("robots")
+                        || name.eq_ignore_ascii_case(token);
                     rest = after;
                 }
             }
