@@ -1,8 +1,8 @@
 //! What a URL is to the crawler: what may be fetched, what counts as the same URL, and whose it is.
 //!
 //! Two spellings are kept apart. The URL *as fetched* is what [`clean`] returns, and it is what goes on the wire and
-//! into the archive. The *key* ([`key`], and its hash [`Fingerprint`]) only answers "have we met this one before?" and is
-//! never fetched, because a spelling that looks equal to us need not look equal to the server.
+//! into the archive. The *key* ([`key`], and its hash [`Fingerprint`]) only answers "have we met this one before?" and
+//! is never fetched, because a spelling that looks equal to us need not look equal to the server.
 //!
 //! Parsing is the `url` crate's (the WHATWG standard); this module adds only the crawler's own rules.
 
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use ::url::Url;
+pub use addresses::AddressKey;
 
 /// The longest name that DNS can hold, in bytes, without its final dot.
 const NAME_BYTES_MAX: usize = 253;
