@@ -1,8 +1,8 @@
 //! The patterns of allow and disallow lines: how they are compared with a path.
 //!
 //! Pattern and path are first brought to one spelling (RFC 9309, 2.2.2): escapes of unreserved characters are decoded,
-//! octets that may not stand in a URL are escaped, hexadecimal digits are upper case. Escapes of reserved characters
-//! stay, so `%3D` is not `=`. A literal `*` or `$` is spelt `%2A` or `%24` (2.2.3), which leaves the bare characters to
+//! octets that may not stand in a URL, a `%` that begins no escape among them, are escaped, hexadecimal digits are upper
+//! case. Escapes of reserved characters stay, so `%3D` is not `=`. A literal `*` or `$` is spelt `%2A` or `%24` (2.2.3), which leaves the bare characters to
 //! mean "anything" and "the end".
 
 /// Which characters mean more than themselves in what is normalised.
@@ -32,7 +32,7 @@ pub(super) fn normalise(octets: &[u8], special: Special) -> String {
                         push_escape(&mut spelt, decoded);
                     }
                 }
-                None => spelt.push('%'),
+                None => push_escape(&mut spelt, b'%'),
             },
             b'*' if special == Special::Pattern => spelt.push('*'),
             b'$' if special == Special::Pattern && last => spelt.push('$'),
@@ -102,9 +102,10 @@ mod tests {
             ("/%7Ea/~b", "/~a/~b", "/~a/~b"),
             ("/a*b$c$", "/a%2Ab%24c%24", "/a*b%24c$"),
             ("/%2a%24", "/%2A%24", "/%2A%24"),
-            ("/100%", "/100%", "/100%"),
-            ("/%4", "/%4", "/%4"),
-            ("/%zz%+1", "/%zz%+1", "/%zz%+1"),
+            ("/100%", "/100%25", "/100%25"),
+            ("/%4", "/%254", "/%254"),
+            ("/%zz%+1", "/%25zz%25+1", "/%25zz%25+1"),
+            ("/%4%31", "/%2541", "/%2541"),
             ("", "", ""),
             ("$", "%24", "$"),
         ] {
