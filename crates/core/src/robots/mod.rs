@@ -2,12 +2,12 @@
 //!
 //! [`Robots`] keeps of a robots.txt only what concerns one product token and answers whether a path may be fetched and
 //! which line says so. Promises: no input makes it panic, what it keeps is bounded by [`ROBOTS_BYTES_MAX`],
-//! [`RULES_MAX`] and [`SITEMAPS_MAX`], and a decision takes time in proportion to the length of the path times the
-//! number of rules at worst, whatever the patterns.
+//! [`RULES_MAX`] and [`SITEMAPS_MAX`], and a decision takes time in proportion to the length of all patterns and to that
+//! of the path times the number of rules at worst, whatever the patterns.
 //!
 //! Where the RFC leaves room, or where files in the wild need leniency:
 //!
-//! - Misspelt record names and missing colons that other crawlers accept are accepted ([`parse`] lists them).
+//! - Misspelt record names and missing colons that other crawlers accept are accepted (parse.rs lists them).
 //! - Only allow and disallow lines end a list of user-agent lines; records of other kinds, known or not, do not (2.2.4).
 //! - A pattern that begins with neither `/` nor `*` can match nothing and is dropped. `$` is special only at the end.
 //! - The length of a rule is that of its normalised pattern in octets, `*` and `$` included.
