@@ -15,6 +15,9 @@ use crate::url::{Url, clean};
 
 /// The most links that are taken from a page.
 pub const LINKS_MAX: usize = 10_000;
+/// The most bytes that they may have together. A page of short links resolved against a long base would exceed any
+/// other limit.
+pub const LINKS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The most references that are looked at for them: not every reference is a link, and some are repeated.
 const REFERENCES_MAX: usize = 4 * LINKS_MAX;
 
@@ -112,6 +115,7 @@ impl Found<'_> {
         let mut links = Vec::with_capacity(self.references.len().min(LINKS_MAX));
         let mut met = HashSet::with_capacity(links.capacity());
         let mut truncated_links = self.truncated;
+        let mut bytes = 0;
         for reference in self.references {
             let options = Url::options().base_url(Some(base));
             let options = if legacy { options.encoding_override(Some(encode)) } else { options };
@@ -120,7 +124,8 @@ impl Found<'_> {
             if !met.insert(xxhash_rust::xxh3::xxh3_64_with_seed(url.as_str().as_bytes(), seed)) {
                 continue;
             }
-            if links.len() == LINKS_MAX {
+            bytes += url.as_str().len();
+            if links.len() == LINKS_MAX || bytes > LINKS_BYTES_MAX {
                 truncated_links = true;
                 break;
             }
@@ -336,6 +341,10 @@ mod tests {
         assert_eq!((same.links.len(), same.truncated_links), (2, false));
         let long = page(&format!("<a href='/{}'><a href=/x>", "x".repeat(40_000)));
         assert_eq!(urls(&long), ["/x"]);
+        let short: String = (100_000..101_000).map(|n| format!("<a href={n}>")).collect();
+        let heavy = page(&format!("<base href='/{}/'>{short}", "x".repeat(8_000)));
+        let each = heavy.links[0].url.as_str().len();
+        assert_eq!((heavy.links.len(), heavy.truncated_links), (LINKS_BYTES_MAX / each, true));
         let many = page(&"<a href=mailto:a>".repeat(REFERENCES_MAX + 1));
         assert_eq!((many.links.len(), many.truncated_links), (0, true));
     }

@@ -16,7 +16,7 @@ use crate::url::Url;
 
 /// The longest reference (the text of a link, before it is resolved) that is read, in bytes. Longer ones are left out:
 /// they are data in the guise of URLs.
-pub const REFERENCE_BYTES_MAX: usize = 32 * 1024;
+pub const REFERENCE_BYTES_MAX: usize = 8 * 1024;
 
 /// A link that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]

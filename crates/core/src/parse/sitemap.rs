@@ -13,6 +13,8 @@ use crate::url::{Url, clean};
 
 /// The most entries that are taken from one sitemap: what the protocol allows in a file.
 pub const ENTRIES_MAX: usize = 50_000;
+/// The most bytes that they may have together.
+pub const ENTRIES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How many mistakes in its XML a sitemap may have before the rest is left.
 const MISTAKES_MAX: usize = 100;
 
@@ -23,24 +25,33 @@ pub struct Sitemap {
     pub pages: Vec<Url>,
     /// Other sitemaps, as clean URLs, in order.
     pub sitemaps: Vec<Url>,
-    /// There were more entries than the limit.
+    /// There were more entries than the limits allow.
     pub capped: bool,
 }
 
-impl Sitemap {
+/// A sitemap while it is read.
+struct Entries<'a> {
+    base: &'a Url,
+    found: Sitemap,
+    bytes: usize,
+}
+
+impl Entries<'_> {
     /// Adds an entry, and says whether there is room for another.
-    fn push(&mut self, entry: Entry, text: &str, base: &Url) -> bool {
+    fn push(&mut self, entry: Entry, text: &str) -> bool {
         if text.is_empty() || text.len() > REFERENCE_BYTES_MAX {
             return true;
         }
-        let Some(url) = base.join(text).ok().and_then(clean) else { return true };
-        if self.pages.len() + self.sitemaps.len() == ENTRIES_MAX {
-            self.capped = true;
+        let Some(url) = self.base.join(text).ok().and_then(clean) else { return true };
+        let found = &mut self.found;
+        self.bytes += url.as_str().len();
+        if found.pages.len() + found.sitemaps.len() == ENTRIES_MAX || self.bytes > ENTRIES_BYTES_MAX {
+            found.capped = true;
             return false;
         }
         match entry {
-            Entry::Page => self.pages.push(url),
-            Entry::Sitemap => self.sitemaps.push(url),
+            Entry::Page => found.pages.push(url),
+            Entry::Sitemap => found.sitemaps.push(url),
         }
         true
     }
@@ -56,22 +67,22 @@ enum Entry {
 pub fn sitemap(bytes: &[u8], base: &Url) -> Sitemap {
     let text = decode_xml(bytes, None).text;
     let text = text.trim_start();
-    let mut found = Sitemap::default();
+    let mut entries = Entries { base, found: Sitemap::default(), bytes: 0 };
     if text.starts_with('<') {
-        read_xml(text, base, &mut found);
+        read_xml(text, &mut entries);
     } else {
-        read_lines(text, base, &mut found);
+        read_lines(text, &mut entries);
     }
-    found
+    entries.found
 }
 
 /// A URL a line. Lines that are no absolute URL are left out: they are more likely prose than paths.
-fn read_lines(text: &str, base: &Url, found: &mut Sitemap) {
+fn read_lines(text: &str, entries: &mut Entries) {
     for line in text.lines().map(str::trim) {
         let is_absolute = line.split_once("://").is_some_and(|(scheme, _)| {
             scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
         });
-        if is_absolute && !found.push(Entry::Page, line, base) {
+        if is_absolute && !entries.push(Entry::Page, line) {
             return;
         }
     }
@@ -90,10 +101,13 @@ struct Place {
 impl Place {
     fn open(&mut self, name: &str) {
         self.depth += 1;
+        // Some lists of sitemaps leave `loc` out: what text there is in an entry before any element is its own.
+        self.loc = None;
         if name.eq_ignore_ascii_case("url") {
             self.entry = Some((Entry::Page, self.depth));
         } else if name.eq_ignore_ascii_case("sitemap") {
             self.entry = Some((Entry::Sitemap, self.depth));
+            self.loc = Some(String::new());
         } else if name.eq_ignore_ascii_case("loc")
             && self.entry.is_some_and(|(_, depth)| depth + 1 == self.depth)
         {
@@ -102,14 +116,11 @@ impl Place {
     }
 
     /// Closes an element; returns the entry that is complete by that.
-    fn close(&mut self, name: &str) -> Option<(Entry, String)> {
+    fn close(&mut self) -> Option<(Entry, String)> {
         self.depth = self.depth.saturating_sub(1);
         let (entry, depth) = self.entry?;
         if self.depth < depth {
             self.entry = None;
-        }
-        if !name.eq_ignore_ascii_case("loc") {
-            return None;
         }
         self.loc.take().map(|loc| (entry, loc))
     }
@@ -123,7 +134,7 @@ impl Place {
     }
 }
 
-fn read_xml(text: &str, base: &Url, found: &mut Sitemap) {
+fn read_xml(text: &str, entries: &mut Entries) {
     let mut reader = Reader::from_str(text);
     let config = reader.config_mut();
     config.check_end_names = false;
@@ -134,9 +145,9 @@ fn read_xml(text: &str, base: &Url, found: &mut Sitemap) {
     loop {
         match reader.read_event() {
             Ok(Event::Start(tag)) => place.open(tag.local_name().as_ref()),
-            Ok(Event::End(tag)) => {
-                if let Some((entry, loc)) = place.close(tag.local_name().as_ref())
-                    && !found.push(entry, loc.trim(), base)
+            Ok(Event::End(_)) => {
+                if let Some((entry, loc)) = place.close()
+                    && !entries.push(entry, loc.trim())
                 {
                     return;
                 }
@@ -225,7 +236,10 @@ mod tests {
         let text = "<sitemapindex><sitemap><loc>http://a.example/1.xml</loc></sitemap>\
                     <sitemap><loc>http://b.example/2.xml.gz</loc></sitemap></sitemapindex>";
         let expected = vec!["http://a.example/1.xml".to_owned(), "http://b.example/2.xml.gz".to_owned()];
-        assert_eq!(read(text), (vec![], expected));
+        assert_eq!(read(text), (vec![], expected.clone()));
+        let bare = "<sitemapindex><sitemap>\nhttp://a.example/1.xml</sitemap>\
+                    <sitemap> http://b.example/2.xml.gz <lastmod>x</lastmod></sitemap></sitemapindex>";
+        assert_eq!(read(bare).1, expected[..1]);
     }
 
     #[test]
@@ -267,6 +281,9 @@ mod tests {
             "a&amp;".repeat(REFERENCE_BYTES_MAX)
         );
         assert_eq!(sitemap(long.as_bytes(), &base).pages, [base.join("/a").unwrap()]);
+        let line = format!("http://a.example/{}\n", "x".repeat(1024 - 17));
+        let heavy = sitemap(line.repeat(20_000).as_bytes(), &base);
+        assert_eq!((heavy.pages.len(), heavy.capped), (ENTRIES_BYTES_MAX / 1024, true));
     }
 
     proptest! {
