@@ -1,1 +1,3 @@
 //! The synthetic web, the simulator and the experiments.
+
+pub mod web;

@@ -1,0 +1,130 @@
+//! A visitor for the tests of the lab's web: says exactly what it is told to, and shows exactly what came back.
+#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test fails where this does")]
+
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+
+use hickory_proto::{
+    op::{Message, MessageType, OpCode, Query},
+    rr::{Name, RecordType},
+};
+use nephila_lab::web::{Web, plan::Host};
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpStream, UdpSocket},
+};
+
+trait Both: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Both for T {}
+
+pub(crate) struct Client {
+    stream: Box<dyn Both>,
+    name: String,
+}
+
+impl Client {
+    pub(crate) async fn connect(web: &Web, host: &Host<'_>, https: bool) -> Client {
+        match https {
+            true => Client::connect_tls(web, host).await.unwrap(),
+            false => Client::connect_to(format!("{}:{}", host.address(), web.http_port), &host.name()).await,
+        }
+    }
+
+    pub(crate) async fn connect_to(address: String, name: &str) -> Client {
+        Client { stream: Box::new(TcpStream::connect(address).await.unwrap()), name: name.to_owned() }
+    }
+
+    pub(crate) async fn connect_tls(web: &Web, host: &Host<'_>) -> std::io::Result<Client> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(web.ca_pem.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from(host.name()).unwrap();
+        let stream = TcpStream::connect((host.address(), web.https_port)).await?;
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        Ok(Client { stream: Box::new(stream), name: host.name() })
+    }
+
+    /// Asks for a target and reads the answer, by its length or to the end.
+    pub(crate) async fn get(&mut self, target: &str) -> String {
+        let name = self.name.clone();
+        self.get_as(&name, target).await
+    }
+
+    pub(crate) async fn get_as(&mut self, name: &str, target: &str) -> String {
+        String::from_utf8_lossy(&self.get_bytes(name, target).await).into_owned()
+    }
+
+    pub(crate) async fn get_bytes(&mut self, name: &str, target: &str) -> Vec<u8> {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: test\r\n\r\n");
+        self.stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !is_whole(&answer) {
+            let mut part = [0; 65_536];
+            match self.stream.read(&mut part).await {
+                Ok(0) | Err(_) => break,
+                Ok(len) => answer.extend_from_slice(&part[..len]),
+            }
+        }
+        answer
+    }
+
+    /// Reads until so much came, or the end.
+    pub(crate) async fn get_some(&mut self, target: &str, len: usize) -> Vec<u8> {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\nUser-Agent: test\r\n\r\n", self.name);
+        self.stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while answer.len() < len {
+            let mut part = [0; 65_536];
+            match self.stream.read(&mut part).await {
+                Ok(0) | Err(_) => break,
+                Ok(len) => answer.extend_from_slice(&part[..len]),
+            }
+        }
+        answer
+    }
+}
+
+/// Whether an answer with a Content-Length has all of it. Answers without go to the end of the connection.
+fn is_whole(answer: &[u8]) -> bool {
+    let Some(head_end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&answer[..head_end]).to_lowercase();
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("content-length: ").and_then(|l| l.parse().ok()));
+    length.is_some_and(|length: usize| answer.len() >= head_end + 4 + length)
+}
+
+/// One request on a connection of its own.
+pub(crate) async fn get(web: &Web, host: &Host<'_>, target: &str) -> String {
+    Client::connect(web, host, host.home().1).await.get(target).await
+}
+
+/// Asks the web's DNS server; over TCP too where it says so. None if it does not answer.
+pub(crate) async fn resolve(web: &Web, name: &str, kind: &str) -> Option<(String, Vec<String>)> {
+    let mut message = Message::new(7, MessageType::Query, OpCode::Query);
+    let name = Name::from_ascii(format!("{name}.")).unwrap();
+    message.add_query(Query::query(name, if kind == "A" { RecordType::A } else { RecordType::AAAA }));
+    let bytes = message.to_vec().unwrap();
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    socket.send_to(&bytes, web.dns_addr).await.unwrap();
+    let mut buffer = [0; 4096];
+    let received = tokio::time::timeout(Duration::from_millis(300), socket.recv_from(&mut buffer)).await;
+    let (len, _) = received.ok()?.unwrap();
+    let mut answer = Message::from_vec(&buffer[..len]).unwrap();
+    if answer.metadata.truncation {
+        let mut stream = TcpStream::connect(web.dns_addr).await.unwrap();
+        stream.write_u16(bytes.len() as u16).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        let mut whole = vec![0; usize::from(stream.read_u16().await.unwrap())];
+        stream.read_exact(&mut whole).await.unwrap();
+        answer = Message::from_vec(&whole).unwrap();
+    }
+    assert_eq!(answer.metadata.id, 7);
+    let records = answer.answers.iter().map(|record| record.data.to_string()).collect();
+    Some((format!("{:?}", answer.metadata.response_code), records))
+}
