@@ -1,0 +1,368 @@
+//! What an agent is told and what it asks for: its only doors.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::parse::Link;
+use crate::record::{Block, Failure, How, Record};
+use crate::robots::Directives;
+use crate::time::{Mono, Wall};
+use crate::url::{Host, Url};
+
+/// Names one fetch of this run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FetchId(pub u64);
+
+/// Names one record of this run on its way to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The user names URLs to start from.
+    Seeds(Vec<Url>),
+    /// The answer to [`Action::Admit`].
+    Admitted(Admitted),
+    /// The answer to [`Action::Take`].
+    Taken(Taken),
+    /// The answer to [`Action::Resolve`].
+    Resolved {
+        /// The name asked for.
+        host: Host,
+        /// Its addresses in the order to try them, and how long they hold; or why there are none, and how long that holds.
+        answer: Result<Addresses, NoAddress>,
+    },
+    /// The answer to [`Action::Fetch`].
+    Fetched(Fetched),
+    /// The record of this ticket is durable, at this place in the journal.
+    Recorded {
+        /// As given with [`Action::Write`].
+        ticket: Ticket,
+        /// Its place in the journal.
+        place: u64,
+    },
+    /// The operator speaks.
+    Control(Control),
+    /// Time has passed.
+    Wake,
+}
+
+/// Something that should be done.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Offer to the sieve what this durable record found; answered by [`Event::Admitted`].
+    Admit {
+        /// Where the record is in the journal.
+        place: u64,
+        /// The record.
+        record: Arc<Record>,
+    },
+    /// Hand over the next URLs of a host that are due; answered by [`Event::Taken`].
+    Take {
+        /// The host.
+        host: Host,
+        /// How many at most.
+        max: usize,
+    },
+    /// Put URLs that were taken and not tried back at the head of their queue.
+    PutBack {
+        /// Their host.
+        host: Host,
+        /// The URLs, first one first.
+        due: Vec<Due>,
+    },
+    /// Ask for the addresses of a name; answered by [`Event::Resolved`].
+    Resolve {
+        /// The name.
+        host: Host,
+    },
+    /// Make a request; answered by [`Event::Fetched`].
+    Fetch(Order),
+    /// Break off a fetch; it still answers.
+    Abandon(FetchId),
+    /// Archive what the fetch received, if it received anything, and then make the record durable; answered by
+    /// [`Event::Recorded`]. Each [`Event::Fetched`] leads to exactly one of these that names its fetch.
+    Write {
+        /// To be given back with the answer.
+        ticket: Ticket,
+        /// The record.
+        record: Arc<Record>,
+        /// The fetch that it settles.
+        fetch: Option<FetchId>,
+    },
+    /// A person is waiting for this to be done: answer whoever asked with this text.
+    Say(String),
+    /// Everything is settled: end the run.
+    End(StopReason),
+}
+
+/// What the sieve said of the URLs that a record found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// For each host that got any: how many new URLs wait in its queue.
+    pub new: Vec<(Host, u64)>,
+    /// URLs that were known already.
+    pub known: u64,
+    /// URLs beyond a limit, by which.
+    pub over: OverLimit,
+}
+
+/// URLs that were not admitted because of a limit. They come back if the limit is raised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OverLimit {
+    /// Deeper than `max_depth`.
+    pub depth: u64,
+    /// More than `max_host_pages` on their host.
+    pub host: u64,
+    /// More than `max_urls` in all.
+    pub urls: u64,
+}
+
+/// URLs handed over by the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// Their host.
+    pub host: Host,
+    /// The URLs, in the order to fetch them.
+    pub due: Vec<Due>,
+    /// How many more of the host's are due now.
+    pub left: u64,
+    /// When the next one becomes due that waits for its time.
+    pub next: Option<Wall>,
+}
+
+/// A URL whose turn has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Due {
+    /// The URL.
+    pub url: Url,
+    /// As in [`crate::record::Found`].
+    pub depth: u16,
+    /// As in [`crate::record::Found`].
+    pub how: How,
+    /// As in [`crate::record::Found`].
+    pub redirects: u8,
+    /// Attempts that it has used up.
+    pub attempts: u8,
+    /// The page it was found on.
+    pub via: Option<String>,
+    /// The store's own name for it.
+    pub reference: u64,
+}
+
+/// The addresses of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// In the order to try them.
+    pub list: Vec<IpAddr>,
+    /// How long they hold.
+    pub ttl: Duration,
+}
+
+/// Why a name has no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoAddress {
+    /// The name does not exist, as opposed to: could not be found out now.
+    pub no_such_name: bool,
+    /// In words, for logs.
+    pub detail: String,
+}
+
+/// A request to make.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Its name.
+    pub fetch: FetchId,
+    /// What to ask for.
+    pub url: Url,
+    /// Where: the first that answers, and no others.
+    pub addresses: Vec<IpAddr>,
+    /// What the answer is for, and so how to read it.
+    pub purpose: Purpose,
+    /// The page it was found on.
+    pub via: Option<String>,
+    /// Links from a seed.
+    pub depth: u16,
+    /// Which attempt this is, from 1.
+    pub attempt: u8,
+}
+
+/// What an answer is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A page: parse it for links if it has any.
+    Page,
+    /// A sitemap.
+    Sitemap,
+    /// A robots.txt, with the validators of the copy that we have.
+    Robots {
+        /// For If-None-Match.
+        etag: Option<String>,
+        /// For If-Modified-Since.
+        last_modified: Option<String>,
+    },
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct Fetched {
+    /// As in the order.
+    pub fetch: FetchId,
+    /// When the request, or the first attempt to connect for it, was begun.
+    pub started: Mono,
+    /// When the last byte was received, or the failure seen.
+    pub ended: Mono,
+    /// The addresses that a connection was tried to or used.
+    pub contacted: Vec<IpAddr>,
+    /// The answer, or why there is none.
+    pub result: Result<Answer, FetchError>,
+}
+
+/// Why a request has no answer that can be used at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchError {
+    /// The kind. [`Failure::NotTried`] when the connection turned out to be closed before any byte of an answer, when this
+    /// machine ran out of descriptors, or when the fetch was abandoned.
+    pub failure: Failure,
+    /// In words, for logs.
+    pub detail: String,
+}
+
+/// An answer, as far as it came.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// Bytes received, head and body, as on the wire.
+    pub bytes: u64,
+    /// Whether and why the body is not whole.
+    pub cut: Option<Cut>,
+    /// The Location header.
+    pub location: Option<String>,
+    /// What Retry-After says, from the moment of the answer.
+    pub retry_after: Option<Duration>,
+    /// The ETag header.
+    pub etag: Option<String>,
+    /// The Last-Modified header.
+    pub last_modified: Option<String>,
+    /// How long Cache-Control lets it be used; zero for no-store and no-cache.
+    pub max_age: Option<Duration>,
+    /// What the answer contains that concerns us.
+    pub content: Content,
+}
+
+/// Why a body is not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// It is longer than we take: kept, and good enough.
+    Length,
+    /// It took too long.
+    Time,
+    /// The connection ended early.
+    Disconnect,
+}
+
+/// What an answer contains that concerns us.
+#[derive(Debug, Default)]
+pub enum Content {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Links, of a page or of its head.
+    Page {
+        /// The links, in the order found.
+        links: Vec<Link>,
+        /// What the page or its head asks of robots.
+        directives: Directives,
+    },
+    /// The URLs of a sitemap.
+    Sitemap {
+        /// Pages.
+        pages: Vec<Url>,
+        /// Further sitemaps.
+        sitemaps: Vec<Url>,
+    },
+    /// The text of a robots.txt, decoded, as far as it counts.
+    Robots(Vec<u8>),
+}
+
+/// Wishes of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Ask nothing more of these, from the next request on.
+    Block(Block),
+    /// Take a block back.
+    Unblock(Block),
+    /// Start no request until told to go on.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Settle what is in flight and end.
+    Stop(StopReason),
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// Every URL is settled.
+    Finished,
+    /// URLs wait, and none is due soon.
+    Waiting,
+    /// `--max-pages`.
+    MaxPages,
+    /// `--max-bytes`.
+    MaxBytes,
+    /// `--max-time`.
+    MaxTime,
+    /// Every URL that was admitted is settled, and `--max-urls` kept others out.
+    MaxUrls,
+    /// No seed gave an answer.
+    NoSeed,
+    /// `nephila stop`.
+    Stopped,
+    /// Ctrl-C.
+    Interrupted,
+    /// SIGTERM.
+    Terminated,
+    /// The disk is full.
+    DiskFull,
+    /// Something broke.
+    Error,
+}
+
+impl StopReason {
+    /// The name in `--json` and logs.
+    pub fn name(self) -> &'static str {
+        use StopReason::*;
+        match self {
+            Finished => "finished",
+            Waiting => "waiting",
+            MaxPages => "max-pages",
+            MaxBytes => "max-bytes",
+            MaxTime => "max-time",
+            MaxUrls => "max-urls",
+            NoSeed => "no-seed",
+            Stopped => "stopped",
+            Interrupted => "interrupted",
+            Terminated => "terminated",
+            DiskFull => "disk-full",
+            Error => "error",
+        }
+    }
+
+    /// The exit code of the process.
+    pub fn exit_code(self) -> u8 {
+        use StopReason::*;
+        match self {
+            Finished | MaxPages | MaxBytes | MaxTime => 0,
+            Error => 1,
+            Waiting | Stopped => 3,
+            MaxUrls | DiskFull => 4,
+            NoSeed => 5,
+            Interrupted => 130,
+            Terminated => 143,
+        }
+    }
+}

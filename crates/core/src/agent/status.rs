@@ -1,0 +1,113 @@
+//! What an agent can say about itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::record::Failure;
+
+/// Totals over the whole crawl, all runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// URLs with a final answer, whatever its status; robots.txt is not among them.
+    pub pages: u64,
+    /// URLs that failed for good.
+    pub failed: u64,
+    /// URLs that robots.txt forbids.
+    pub disallowed: u64,
+    /// Attempts that will be followed by another.
+    pub retries: u64,
+    /// Bytes received, heads, bodies and robots.txt, as on the wire.
+    pub bytes: u64,
+    /// Requests made, robots.txt and failed connections included.
+    pub requests: u64,
+    /// URLs that the crawl knows.
+    pub known_urls: u64,
+    /// Hosts that the crawl knows.
+    pub hosts: u64,
+    /// Links that were found and left aside because of the scope.
+    pub out_of_scope: u64,
+    /// URLs that were found and left aside because they look like a trap.
+    pub traps: u64,
+    /// URLs that a limit keeps out; they come back when it is raised.
+    pub over_limit: u64,
+    /// Seeds that have a final answer.
+    pub seeds_answered: u64,
+    /// Final answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Failed attempts by kind, those that were tried again included.
+    pub failures: BTreeMap<Failure, u64>,
+    /// How long earlier runs took.
+    #[serde(skip)]
+    pub elapsed_before: Duration,
+}
+
+/// Where the hosts are, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HostCounts {
+    /// Nothing waits for them.
+    pub idle: u64,
+    /// Could be asked at once.
+    pub ready: u64,
+    /// Being asked.
+    pub fetching: u64,
+    /// Their delay runs.
+    pub delay: u64,
+    /// Another host of their address has its turn.
+    pub address: u64,
+    /// Their addresses are being looked up.
+    pub resolving: u64,
+    /// Their robots.txt is being had from elsewhere.
+    pub robots: u64,
+    /// They failed and are left alone for a while.
+    pub backing_off: u64,
+    /// Their URLs wait for a second attempt.
+    pub retrying: u64,
+    /// Blocked by the operator.
+    pub blocked: u64,
+    /// Given up.
+    pub given_up: u64,
+}
+
+/// What an agent is doing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Status {
+    /// Totals of the crawl.
+    pub totals: Totals,
+    /// Where the hosts are.
+    pub hosts: HostCounts,
+    /// URLs known and not settled.
+    pub queue: u64,
+    /// Requests under way.
+    pub in_flight: usize,
+    /// Records on their way to the disk.
+    pub unsettled: usize,
+    /// The operator paused it.
+    pub paused: bool,
+    /// It is about to end.
+    pub stopping: bool,
+}
+
+/// One host, for people.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostView {
+    /// Its name.
+    pub host: String,
+    /// Where it is, in a word: one of the fields of [`HostCounts`].
+    pub place: &'static str,
+    /// URLs that wait.
+    pub queue: u64,
+    /// URLs with a final answer.
+    pub pages: u64,
+    /// For how long it will not be asked.
+    pub wait_s: Option<f64>,
+    /// The delay it is asked with.
+    pub delay_s: f64,
+    /// Failures in a row.
+    pub failures: u32,
+    /// The last of them.
+    pub failure: Option<Failure>,
+    /// Its addresses, if they are known now.
+    pub addresses: Vec<String>,
+}

@@ -1,0 +1,27 @@
+//! Every limit that is not a setting, in one place.
+//!
+//! Settings have their defaults in [`crate::settings`]; the limits of a parser stand beside the parser.
+
+/// URLs of one host that the agent holds ready outside the store.
+pub const TAKEN_MAX: usize = 8;
+
+/// Records on their way to the disk; beyond it no fetch starts.
+pub const UNSETTLED_MAX: usize = 2_048;
+
+/// Requests for robots.txt of other hosts that may wait in one host's queue.
+pub const ERRANDS_MAX: usize = 64;
+
+/// Origins (scheme and port) of one host whose robots.txt is kept.
+pub const ORIGINS_MAX: usize = 16;
+
+/// Addresses of a host that one fetch may try.
+pub const ADDRESSES_MAX: usize = 4;
+
+/// Bytes of a Location header that are looked at.
+pub const LOCATION_BYTES_MAX: usize = 8_192;
+
+/// Hosts of one address that are remembered as busy, to tell a busy address from a busy host.
+pub const BUSY_HOSTS_MAX: usize = 8;
+
+/// The longest wait that a server's word (Retry-After, crawl-delay) can impose, so that sums of times cannot overflow.
+pub const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10 * 365 * 86_400);

@@ -1,0 +1,318 @@
+//! What a crawl writes down, and so what it is: its state is the fold of these records in their order.
+//!
+//! Each record is written atomically. The store folds them into the sieve and the queues, the agent into its hosts and
+//! totals; after a crash both are rebuilt from the same sequence. Nothing that a record says may leave the agent
+//! before the record is durable.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Wall;
+use crate::url::{AddressKey, Host, Origin};
+
+/// One atomic step of a crawl.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Record {
+    /// Where the crawl starts; acknowledged to the user once this is durable.
+    Seeds(Vec<Found>),
+    /// An attempt at a URL ended, or the URL was turned down without one.
+    Settled(Settled),
+    /// A request for a robots.txt ended.
+    Robots(RobotsRecord),
+    /// The manners that a host has asked for or forced on us; replaces what was written of it before.
+    Host(HostRecord),
+    /// An address asked to be left alone until then, because several of its hosts did.
+    AddressWait {
+        /// The address.
+        address: AddressKey,
+        /// When it may be asked again.
+        not_before: Wall,
+    },
+    /// The operator wants nothing more of this host, domain or address.
+    Block(Block),
+    /// The operator takes a block back.
+    Unblock(Block),
+    /// A run of the crawl ended; what it added to the totals that are not counted by other records.
+    RunEnded {
+        /// How long it ran.
+        elapsed: Duration,
+        /// How many links it found out of scope.
+        out_of_scope: u64,
+    },
+}
+
+impl Record {
+    /// The URLs that this record makes known.
+    pub fn found(&self) -> &[Found] {
+        match self {
+            Record::Seeds(found) => found,
+            Record::Settled(settled) => &settled.found,
+            Record::Robots(robots) => &robots.found,
+            _ => &[],
+        }
+    }
+}
+
+/// A URL on its way to the sieve: canonical for fetching, in scope, and no trap by its looks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The URL as it would be fetched.
+    pub url: String,
+    /// Links from a seed to here; redirects and sitemaps add none.
+    pub depth: u16,
+    /// What led to it.
+    pub how: How,
+    /// How many redirects in a row led to it.
+    pub redirects: u8,
+}
+
+/// What led to a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum How {
+    /// The user named it, or a URL that the user named redirects to it.
+    Seed,
+    /// A link on a page or in a header.
+    Link,
+    /// The answer to another URL sends here.
+    Redirect,
+    /// It is a sitemap, named by a robots.txt or by another sitemap.
+    Sitemap,
+    /// A sitemap lists it.
+    Listed,
+}
+
+/// The end of one attempt at a URL.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settled {
+    /// The URL, as it was found.
+    pub url: String,
+    /// As in [`Found`].
+    pub depth: u16,
+    /// As in [`Found`].
+    pub how: How,
+    /// Which attempt this was, from 1; 0 when no request was made.
+    pub attempt: u8,
+    /// When it ended.
+    pub at: Wall,
+    /// From the request to the last byte.
+    pub took: Duration,
+    /// Bytes received, head and body, as on the wire.
+    pub bytes: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Where the answer is archived, if one was. Filled in by whoever archives, before the record is written.
+    pub capture: Option<Pointer>,
+    /// What the page asks of those who keep or list it: "noindex", "noarchive" or both.
+    pub flags: PageFlags,
+    /// The links of the page that may be followed, to be admitted once this is durable.
+    pub found: Vec<Found>,
+}
+
+/// Wishes of a page about its use, kept for whoever reads the archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageFlags {
+    /// The page asks not to be listed.
+    pub noindex: bool,
+    /// The page asks not to be kept.
+    pub noarchive: bool,
+}
+
+/// What came of an attempt at a URL.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// A final answer: the URL is done.
+    Answered {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The URL failed and will be tried again.
+    Retry {
+        /// What went wrong.
+        failure: Failure,
+        /// The HTTP status, if there was one.
+        status: Option<u16>,
+        /// When it may be tried again, by the calendar.
+        not_before: Wall,
+    },
+    /// The URL failed for good.
+    Failed {
+        /// What went wrong the last time.
+        failure: Failure,
+        /// The HTTP status, if there was one.
+        status: Option<u16>,
+    },
+    /// robots.txt forbids it.
+    Disallowed {
+        /// The line of robots.txt that says so, from 1.
+        line: u32,
+        /// That line.
+        rule: String,
+    },
+}
+
+impl Outcome {
+    /// Whether the URL needs no further attempt.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Outcome::Retry { .. })
+    }
+
+    /// The HTTP status, if there was an answer.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Outcome::Answered { status } => Some(*status),
+            Outcome::Retry { status, .. } | Outcome::Failed { status, .. } => *status,
+            Outcome::Disallowed { .. } => None,
+        }
+    }
+}
+
+/// The kinds of failure that are told apart. Those of a host back the host off and cost its URLs no attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failure {
+    /// Host: the name does not exist.
+    NoSuchName,
+    /// Host: the name could not be resolved now.
+    Dns,
+    /// Every address of the name is one that may not be asked.
+    PrivateAddress,
+    /// Host: no connection.
+    Connect,
+    /// Host: no TLS session that can be trusted.
+    Tls,
+    /// Host: robots.txt cannot be had.
+    RobotsUnreachable,
+    /// Host: 429 or 503, a plea for less.
+    Busy,
+    /// URL: the answer did not begin or end in time, or came too slowly.
+    Timeout,
+    /// URL: the connection broke before the answer was whole.
+    Disconnected,
+    /// URL: what came is not HTTP.
+    Malformed,
+    /// URL: a server error.
+    ServerError,
+    /// Nobody's: the connection had been closed before the answer began, or this machine had no room; tried again.
+    NotTried,
+    /// The host failed for so long that it was given up.
+    HostGivenUp,
+}
+
+impl Failure {
+    /// Whether the host is to blame rather than the URL.
+    pub fn is_host(self) -> bool {
+        use Failure::*;
+        matches!(self, NoSuchName | Dns | Connect | Tls | RobotsUnreachable | Busy)
+    }
+
+    /// The name used in logs, figures and `--json`.
+    pub fn name(self) -> &'static str {
+        use Failure::*;
+        match self {
+            NoSuchName => "no-such-name",
+            Dns => "dns",
+            PrivateAddress => "private-address",
+            Connect => "connect",
+            Tls => "tls",
+            RobotsUnreachable => "robots-unreachable",
+            Busy => "busy",
+            Timeout => "timeout",
+            Disconnected => "disconnected",
+            Malformed => "malformed",
+            ServerError => "server-error",
+            NotTried => "not-tried",
+            HostGivenUp => "host-given-up",
+        }
+    }
+}
+
+/// Where a record is in the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pointer {
+    /// Serial number of the WARC file.
+    pub file: u32,
+    /// First byte of the response record.
+    pub offset: u64,
+    /// Its length as stored.
+    pub length: u32,
+}
+
+/// The end of one request for a robots.txt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RobotsRecord {
+    /// Whose rules were asked for.
+    pub origin: Origin,
+    /// What was asked: the origin's robots.txt or where it redirects to.
+    pub url: String,
+    /// When the answer came.
+    pub at: Wall,
+    /// From the request to the last byte.
+    pub took: Duration,
+    /// Bytes received.
+    pub bytes: u64,
+    /// The HTTP status, if there was an answer.
+    pub status: Option<u16>,
+    /// What it means.
+    pub outcome: RobotsOutcome,
+    /// Where the answer is archived, if one was.
+    pub capture: Option<Pointer>,
+    /// The sitemaps that it names and that may be fetched.
+    pub found: Vec<Found>,
+}
+
+/// What the answer to a request for robots.txt means for its origin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum RobotsOutcome {
+    /// Rules to obey.
+    Rules {
+        /// The file, as far as it counts.
+        body: Vec<u8>,
+        /// Until when it need not be asked for again.
+        fresh_until: Wall,
+        /// Its ETag.
+        etag: Option<String>,
+        /// Its Last-Modified.
+        last_modified: Option<String>,
+    },
+    /// The rules we have are still right.
+    Unchanged {
+        /// Until when they need not be asked for again.
+        fresh_until: Wall,
+    },
+    /// There are none: all is allowed.
+    None {
+        /// Until when that need not be asked again.
+        fresh_until: Wall,
+    },
+    /// They are said to be elsewhere; a further request follows.
+    Elsewhere,
+    /// They cannot be had now: nothing is allowed.
+    Unreachable(Failure),
+}
+
+/// What is remembered of a host's wishes and troubles.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// The host.
+    pub host: Host,
+    /// Not to be asked before this.
+    pub not_before: Wall,
+    /// Why.
+    pub failure: Option<Failure>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// When the first of them was.
+    pub failing_since: Option<Wall>,
+    /// The host was given up: its URLs have failed.
+    pub given_up: bool,
+}
+
+/// What an operator can block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Block {
+    /// This name and every name under it.
+    Name(Host),
+    /// Every host at this address.
+    Address(std::net::IpAddr),
+}

@@ -1,0 +1,135 @@
+//! What the operator may choose, as far as it concerns decisions. Already checked: every value here is usable.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::url::addresses;
+use crate::url::traps::TrapLimits;
+
+/// The settings of an agent. Defaults are those of docs/behaviour.md.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The product token that robots.txt addresses us by, lower case.
+    pub token: String,
+    /// Stop after this many answered URLs.
+    pub max_pages: Option<u64>,
+    /// Stop after this many bytes received.
+    pub max_bytes: Option<u64>,
+    /// Stop after this long, over all runs.
+    pub max_time: Option<Duration>,
+    /// End when nothing is due for this long.
+    pub max_wait: Duration,
+    /// Links from a seed that are followed at most.
+    pub max_depth: u16,
+    /// URLs that one host may have.
+    pub max_host_pages: u64,
+    /// URLs that the crawl may know; admission stops there.
+    pub max_urls: u64,
+    /// What is taken for a trap by its looks.
+    pub traps: TrapLimits,
+    /// From the last byte of an answer to the next request to the same host.
+    pub delay: Duration,
+    /// The same for an address.
+    pub ip_delay: Duration,
+    /// Requests at once to one address.
+    pub ip_parallel: u32,
+    /// The delay is at least this many times the smoothed response time; 0 switches that off.
+    pub slow_factor: f64,
+    /// First wait after a failure of a host; doubles.
+    pub backoff_min: Duration,
+    /// Where doubling ends.
+    pub backoff_max: Duration,
+    /// A host that failed for this long is given up.
+    pub host_give_up: Duration,
+    /// Over how long a name that does not exist is asked for twice again.
+    pub no_such_name_span: Duration,
+    /// The waits between the attempts at a URL; one attempt more than there are waits.
+    pub retry_pauses: Vec<Duration>,
+    /// How long a robots.txt is used before it is asked for again.
+    pub robots_ttl: Duration,
+    /// What Cache-Control may shorten that to.
+    pub robots_ttl_min: Duration,
+    /// How old a robots.txt may be that is used while a newer one cannot be had.
+    pub robots_stale_max: Duration,
+    /// How long a robots.txt may wait in another host's queue.
+    pub robots_elsewhere_max: Duration,
+    /// Redirects of robots.txt that are followed.
+    pub robots_redirects_max: u8,
+    /// Redirects in a row that are followed.
+    pub redirects_max: u8,
+    /// Fetches at once.
+    pub parallel: usize,
+    /// DNS questions at once.
+    pub resolve_parallel: usize,
+    /// Which addresses that are not globally reachable may be asked.
+    pub private: Private,
+    /// From the wish to stop to the end of what is still being fetched.
+    pub stop_grace: Duration,
+    /// Seed of the jitter.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        const MINUTE: u64 = 60;
+        const HOUR: u64 = 60 * MINUTE;
+        const DAY: u64 = 24 * HOUR;
+        let secs = Duration::from_secs;
+        Settings {
+            token: "nephila".into(),
+            max_pages: None,
+            max_bytes: None,
+            max_time: None,
+            max_wait: secs(10 * MINUTE),
+            max_depth: 50,
+            max_host_pages: 100_000,
+            max_urls: 20_000_000,
+            traps: TrapLimits::default(),
+            delay: secs(1),
+            ip_delay: Duration::from_millis(250),
+            ip_parallel: 1,
+            slow_factor: 2.0,
+            backoff_min: secs(MINUTE),
+            backoff_max: secs(6 * HOUR),
+            host_give_up: secs(3 * DAY),
+            no_such_name_span: secs(DAY),
+            retry_pauses: vec![secs(MINUTE), secs(10 * MINUTE), secs(HOUR)],
+            robots_ttl: secs(DAY),
+            robots_ttl_min: secs(HOUR),
+            robots_stale_max: secs(30 * DAY),
+            robots_elsewhere_max: secs(MINUTE),
+            robots_redirects_max: 5,
+            redirects_max: 10,
+            parallel: 512,
+            resolve_parallel: 64,
+            private: Private::Refused,
+            stop_grace: secs(10),
+            seed: 0,
+        }
+    }
+}
+
+/// Which addresses that are not globally reachable may be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Private {
+    /// None.
+    Refused,
+    /// Those in these networks.
+    Within(Vec<IpNet>),
+    /// All.
+    Allowed,
+}
+
+impl Private {
+    /// Why this address may not be connected to, if it may not.
+    pub fn refuses(&self, address: IpAddr) -> Option<&'static str> {
+        let reason = addresses::special(address)?;
+        match self {
+            Private::Allowed => None,
+            Private::Within(networks) if networks.iter().any(|net| net.contains(&address)) => None,
+            _ => Some(reason),
+        }
+    }
+}
