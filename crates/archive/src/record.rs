@@ -1,0 +1,294 @@
+//! What a capture is, and how one record is put into bytes.
+
+use std::collections::hash_map::RandomState;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use data_encoding::BASE32;
+use flate2::{Compress, Compression, FlushCompress, Status};
+use jiff::Timestamp;
+use sha1::{Digest, Sha1};
+
+use crate::error::Error;
+use crate::http::{Parts, Split, Splitter};
+
+/// How much of a body is looked at in one go.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+
+/// What follows a record's block.
+pub(crate) const RECORD_END: &[u8] = b"\r\n\r\n";
+
+/// One exchange with a server.
+pub struct Capture<'a> {
+    /// The URL as fetched.
+    pub target_uri: &'a str,
+    /// When the request was sent; shared by all records of the capture.
+    pub date: Timestamp,
+    /// The address connected to.
+    pub ip: Option<IpAddr>,
+    /// The request as sent, head and all. Empty: no request record.
+    pub request: &'a [u8],
+    /// What came back.
+    pub response: Content,
+    /// Why the response is not whole, if it is not.
+    pub truncated: Option<Truncated>,
+    /// For the metadata record, in this order (via, depth, fetch time, ...). Empty: no metadata record.
+    pub metadata: &'a [(&'a str, String)],
+}
+
+/// The bytes of a response as they came off the wire: head included, chunking and content coding included.
+pub enum Content {
+    /// In memory.
+    Memory(Vec<u8>),
+    /// In a file, from its start to this length. It is read twice.
+    Spilled(File, u64),
+}
+
+/// Why a response was cut (`WARC-Truncated`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Truncated {
+    /// It was longer than allowed.
+    Length,
+    /// It took longer than allowed.
+    Time,
+    /// The server closed the connection early.
+    Disconnect,
+}
+
+impl Truncated {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Truncated::Length => "length",
+            Truncated::Time => "time",
+            Truncated::Disconnect => "disconnect",
+        }
+    }
+}
+
+impl Content {
+    fn len(&self) -> u64 {
+        match self {
+            Content::Memory(bytes) => bytes.len() as u64,
+            Content::Spilled(_, length) => *length,
+        }
+    }
+
+    /// Hands out the bytes of a range in order, in pieces, until `each` says false.
+    pub(crate) fn pieces(
+        &self,
+        range: Range<u64>,
+        mut each: impl FnMut(&[u8]) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        match self {
+            Content::Memory(bytes) => {
+                for piece in bytes[range.start as usize..range.end as usize].chunks(PIECE_BYTES) {
+                    if !each(piece)? {
+                        break;
+                    }
+                }
+            }
+            Content::Spilled(file, _) => {
+                let mut buffer = vec![0; PIECE_BYTES];
+                let mut at = range.start;
+                while at < range.end {
+                    let wanted = PIECE_BYTES.min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+                    file.read_exact_at(&mut buffer[..wanted], at).map_err(Error::Body)?;
+                    at += wanted as u64;
+                    if !each(&buffer[..wanted])? {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the final response in the bytes and its digests.
+    pub(crate) fn measure(&self, answers_head_request: bool) -> Result<Measured, Error> {
+        let mut splitter = Splitter::wire(answers_head_request);
+        let mut digests = Digests::default();
+        self.pieces(0..self.len(), |piece| Ok(splitter.feed(piece, &mut digests)))?;
+        let split = splitter.finish(&mut digests);
+        if split.start == split.end {
+            return Err(Error::NoResponse);
+        }
+        Ok(Measured {
+            split,
+            block_digest: digest_field(digests.block),
+            payload_digest: digest_field(digests.payload),
+        })
+    }
+}
+
+/// A response, located and hashed.
+pub(crate) struct Measured {
+    pub(crate) split: Split,
+    pub(crate) block_digest: String,
+    pub(crate) payload_digest: String,
+}
+
+/// Hashes a message and its payload.
+#[derive(Default)]
+pub(crate) struct Digests {
+    pub(crate) block: Sha1,
+    pub(crate) payload: Sha1,
+}
+
+impl Parts for Digests {
+    fn message(&mut self, bytes: &[u8]) {
+        self.block.update(bytes);
+    }
+
+    fn payload(&mut self, bytes: &[u8]) {
+        self.payload.update(bytes);
+    }
+}
+
+/// A digest as WARC and CDXJ write it.
+pub(crate) fn digest_field(hasher: Sha1) -> String {
+    format!("sha1:{}", BASE32.encode(&hasher.finalize()))
+}
+
+/// Makes record ids that no other writer makes: random by origin, counted from there.
+pub(crate) struct Ids {
+    seed: [u64; 2],
+    count: u64,
+}
+
+impl Ids {
+    pub(crate) fn new() -> Ids {
+        // The standard library's hash keys are the one source of randomness that needs no dependency.
+        let random = || RandomState::new().build_hasher().finish();
+        Ids { seed: [random(), random()], count: 0 }
+    }
+
+    pub(crate) fn next(&mut self) -> String {
+        self.count += 1;
+        let mut hasher = Sha1::new();
+        for part in [self.seed[0], self.seed[1], u64::from(std::process::id()), self.count] {
+            hasher.update(part.to_le_bytes());
+        }
+        let hash = hasher.finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash[..16]);
+        // Version 4, variant 1: the form of a random UUID.
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let hex = data_encoding::HEXLOWER.encode(&bytes);
+        format!("<urn:uuid:{}-{}-{}-{}-{}>", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}
+
+/// The head of a record, as it grows.
+pub(crate) struct Fields(String);
+
+impl Fields {
+    pub(crate) fn new(kind: &str, id: &str, date: Timestamp) -> Fields {
+        let mut fields = Fields("WARC/1.1\r\n".to_owned());
+        fields.push("WARC-Type", kind);
+        fields.push("WARC-Record-ID", id);
+        // Milliseconds: WARC 1.1 allows fractions of a second.
+        fields.push("WARC-Date", &format!("{date:.3}"));
+        fields
+    }
+
+    pub(crate) fn push(&mut self, name: &str, value: &str) {
+        push_field(&mut self.0, name, value);
+    }
+
+    pub(crate) fn finish(mut self, block_bytes: u64) -> Vec<u8> {
+        self.push("Content-Length", &block_bytes.to_string());
+        self.0.push_str("\r\n");
+        self.0.into_bytes()
+    }
+}
+
+/// The URL as it stands in records and in the index: anything that could end the line or the word is escaped (in a URL
+/// that was serialised properly, nothing is).
+pub(crate) fn plain_uri(uri: &str) -> String {
+    let mut plain = String::with_capacity(uri.len());
+    for byte in uri.bytes() {
+        match byte {
+            0x21..=0x7e => plain.push(byte as char),
+            _ => write!(plain, "%{byte:02X}").expect("writing to a string cannot fail"),
+        }
+    }
+    plain
+}
+
+/// Named fields as a block of `application/warc-fields`.
+pub(crate) fn warc_fields<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+    let mut block = String::new();
+    for (name, value) in fields {
+        push_field(&mut block, name, value);
+    }
+    block.into_bytes()
+}
+
+fn push_field(text: &mut String, name: &str, value: &str) {
+    text.push_str(name);
+    text.push_str(": ");
+    // A line break in a value would start a field of somebody else's choice.
+    text.extend(value.chars().map(|char| if char.is_control() { ' ' } else { char }));
+    text.push_str("\r\n");
+}
+
+/// Turns records into what the file holds: gzip members, or the bytes themselves.
+pub(crate) struct Packer {
+    deflate: Option<Compress>,
+    /// A record was started and not finished.
+    midway: bool,
+}
+
+impl Packer {
+    pub(crate) fn new(gzip: bool) -> Packer {
+        Packer { deflate: gzip.then(new_deflate), midway: false }
+    }
+
+    /// Starts a record, forgetting one that was given up.
+    pub(crate) fn start(&mut self) {
+        if let Some(deflate) = &mut self.deflate {
+            // Making one costs more than resetting it. But a reset in the middle of a stream does not clear all of
+            // zlib-rs's state (as of 0.6), and the next member would be damaged.
+            if self.midway {
+                *deflate = new_deflate();
+            } else {
+                deflate.reset();
+            }
+        }
+        self.midway = true;
+    }
+
+    pub(crate) fn pack(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
+        let Some(deflate) = &mut self.deflate else { return output.extend_from_slice(input) };
+        while !input.is_empty() {
+            output.reserve(input.len() / 2 + 256);
+            let before = deflate.total_in();
+            deflate.compress_vec(input, output, FlushCompress::None).expect("deflate takes any input");
+            input = &input[(deflate.total_in() - before) as usize..];
+        }
+    }
+
+    /// Ends the record.
+    pub(crate) fn finish(&mut self, output: &mut Vec<u8>) {
+        self.midway = false;
+        let Some(deflate) = &mut self.deflate else { return };
+        loop {
+            output.reserve(1024);
+            let status =
+                deflate.compress_vec(&[], output, FlushCompress::Finish).expect("deflate takes any input");
+            if status == Status::StreamEnd {
+                break;
+            }
+        }
+    }
+}
+
+fn new_deflate() -> Compress {
+    // Level 1: a crawler archives faster than higher levels compress.
+    Compress::new_gzip(Compression::new(1), 15)
+}
