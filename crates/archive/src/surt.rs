@@ -22,17 +22,18 @@ pub fn surt(url: &str) -> String {
         None => (rest, None),
     };
     let query = query.map(query_key).filter(|query| !query.is_empty());
-    let mut key = String::with_capacity(url.len());
+    let mut key;
     match hierarchy.strip_prefix("//") {
         Some(rest) if !rest.is_empty() => {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            push_host(&mut key, scheme, authority);
-            key.push(')');
+            match host_key(scheme, authority) {
+                Some(host) => key = host + ")",
+                None => key = scheme.to_owned() + ":",
+            }
             key.push_str(&path_key(&normal_path(&unescape(path.as_bytes()))));
         }
         _ => {
-            key.push_str(scheme);
-            key.push(':');
+            key = scheme.to_owned() + ":";
             key.push_str(&path_key(&unescape(hierarchy.as_bytes())));
         }
     }
@@ -48,7 +49,8 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
-fn push_host(key: &mut String, scheme: &str, authority: &str) {
+/// Host and port; `None` if the host is empty or only dots.
+fn host_key(scheme: &str, authority: &str) -> Option<String> {
     let host = authority.rsplit('@').next().unwrap_or_default().trim_end_matches(':');
     let (host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
         Some((host, port)) => (host, port.strip_prefix(':')),
@@ -60,12 +62,10 @@ fn push_host(key: &mut String, scheme: &str, authority: &str) {
     let host = escape(&unescape(host.as_bytes())).to_ascii_lowercase().replace("..", ".");
     let host = host.trim_matches('.');
     let host = WWW.find(host).map_or(host, |www| &host[www.end()..]);
-    for (index, label) in host.rsplit('.').enumerate() {
-        if index > 0 {
-            key.push(',');
-        }
-        key.push_str(label);
+    if host.is_empty() {
+        return None;
     }
+    let mut key = host.rsplit('.').collect::<Vec<_>>().join(",");
     let default = match scheme.to_ascii_lowercase().as_str() {
         "http" => 80,
         "https" => 443,
@@ -77,6 +77,7 @@ fn push_host(key: &mut String, scheme: &str, authority: &str) {
         key.push(':');
         key.push_str(&port.to_string());
     }
+    Some(key)
 }
 
 /// Takes `.` and `..` away, and slashes that follow each other.
@@ -230,6 +231,7 @@ mod tests {
             ("http://a.com/(a(0123456789abcdef01234567))/p.aspx", "com,a)/p.aspx"),
             ("http://a.com/(0123456789abcdef01234567)/p.ASPX?x", "com,a)/p.aspx?x"),
             ("http://www.com/", "com)/"),
+            ("http://../x", "http:/x"),
             ("dns:example.com", "dns:example.com"),
         ];
         for (url, key) in cases {

@@ -105,8 +105,12 @@ def check_index(path, report):
     index = path.with_name(path.name.removesuffix(".gz").removesuffix(".warc") + ".cdxj")
     ours = index.read_text(encoding="ascii").splitlines() if index.exists() else []
     report(len(ours) == len(theirs), f"{index.name} has {len(ours)} lines, cdxj-indexer {len(theirs)}")
-    for our_line, their_line in zip(ours, theirs):
-        report(parse(our_line) == parse(their_line), f"{index.name}:\n  ours   {our_line}\n  theirs {their_line}")
+    report(ours == sorted(ours), f"{index.name} is not sorted")
+    by_offset = {parse(line)[2]["offset"]: line for line in ours}
+    for their_line in theirs:
+        our_line = by_offset.get(parse(their_line)[2]["offset"])
+        same = our_line is not None and parse(our_line) == parse(their_line)
+        report(same, f"{index.name}:\n  ours   {our_line}\n  theirs {their_line}")
     return ours
 
 

@@ -8,21 +8,21 @@ use nephila_disk::{Disk, SimDisk};
 
 use crate::samples::{check_dir, noise, options, plain, time};
 
-/// Captures of a size, a roll length, and the room that the disk has at first.
-const CASES: &[(usize, u64, u64)] = &[
-    (1000, 1 << 30, 20_000),
+/// How many captures of which size, a roll length, and the room that the disk has at first.
+const CASES: &[(u64, usize, u64, u64)] = &[
+    (40, 1000, 1 << 30, 20_000),
     // Rolls hit the limit while they write an index.
-    (1000, 3000, 20_000),
-    (1000, 3000, 21_000),
-    (1000, 3000, 22_000),
+    (40, 1000, 3000, 20_000),
+    (40, 1000, 3000, 21_000),
+    (40, 1000, 3000, 22_000),
     // Bodies that are written ahead.
-    (1_500_000, 1 << 30, 5_000_000),
-    (1_500_000, 1 << 30, 5_600_000),
+    (5, 1_500_000, 1 << 30, 5_000_000),
+    (5, 1_500_000, 1 << 30, 5_600_000),
 ];
 
 #[test]
 fn a_full_disk_tears_nothing() {
-    for (body_bytes, roll_bytes, capacity) in CASES {
+    for (captures, body_bytes, roll_bytes, capacity) in CASES {
         let sim = SimDisk::new(1);
         sim.set_capacity(*capacity);
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
@@ -31,7 +31,7 @@ fn a_full_disk_tears_nothing() {
             WarcWriter::open(Arc::clone(&disk), dir.clone(), options(*roll_bytes, true)).unwrap();
         let mut kept = Vec::new();
         let mut failures = 0;
-        for count in 0..40 {
+        for count in 0..*captures {
             let body = noise(*body_bytes, count);
             let sample = plain(&format!("http://example.com/{count}"), &body);
             for attempt in 0..3 {
@@ -63,7 +63,7 @@ fn a_full_disk_tears_nothing() {
         assert!(failures > 0, "the disk was never full");
         writer.close().unwrap();
         check_dir(&disk, &dir);
-        assert_eq!(kept.len(), 40);
+        assert_eq!(kept.len() as u64, *captures);
         for (archived, pointer) in &kept {
             assert!(read_record(&*disk, &dir, pointer).unwrap().block == *archived);
         }

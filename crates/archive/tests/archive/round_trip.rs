@@ -206,6 +206,34 @@ fn large_indexes_are_sorted_and_merged() {
     assert!(disk.list(&dir).unwrap().iter().all(|path| !path.to_str().unwrap().contains("run")));
 }
 
+/// Files that another crawler wrote, compressed and not.
+#[test]
+fn other_writers_files_are_read() {
+    let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/warc/whirlwind"));
+    if !data.exists() {
+        println!("skipped: no ../shared/data");
+        return;
+    }
+    let mut contents = Vec::new();
+    for name in ["whirlwind.warc", "whirlwind.warc.gz"] {
+        let report = verify(&RealDisk, &data.join(name)).unwrap();
+        assert!(report.is_ok(), "{name}: {report:?}");
+        assert_eq!((report.records, report.responses), (4, 1), "{name}");
+        let bytes = bytes(&RealDisk, &data.join(name));
+        let mut reader = Reader::new(&bytes[..]);
+        let mut content = Vec::new();
+        while let Some(head) = reader.next().unwrap() {
+            let mut block = Vec::new();
+            while let piece @ [_, ..] = reader.next_piece().unwrap() {
+                block.extend_from_slice(piece);
+            }
+            content.push((head.kind().to_owned(), block));
+        }
+        contents.push(content);
+    }
+    assert!(contents[0] == contents[1]);
+}
+
 /// The reader notices every kind of damage, and `verify` reports it.
 #[test]
 fn damage_is_noticed() {
@@ -228,30 +256,24 @@ fn damage_is_noticed() {
             verify(&*disk, &copy).unwrap()
         };
         assert!(damaged(&good).is_ok());
+        let mut ends = Vec::new();
+        let mut reader = Reader::new(&good[..]);
+        while reader.next().unwrap().is_some() {
+            reader.finish().unwrap();
+            ends.push(reader.position() as usize);
+        }
         for cut in 1..good.len() {
-            let ends = {
-                // a cut between records is no damage
-                let mut reader = Reader::new(&good[..]);
-                let mut ends = Vec::new();
-                while reader.next().unwrap().is_some() {
-                    reader.finish().unwrap();
-                    ends.push(reader.position() as usize);
-                }
-                ends
-            };
+            // A cut between records is no damage.
             assert_eq!(damaged(&good[..cut]).is_ok(), ends.contains(&cut), "cut at {cut}");
-            if cut % 50 == 0 {
-                // Far enough from record heads, whose other fields nothing protects in a plain file.
+            // The last byte before a member's checksum may have bits that mean nothing.
+            if gzip && !is_gzip_header(&good, cut) && !ends.contains(&(cut + 9)) {
                 let mut flipped = good.clone();
                 flipped[cut] ^= 4;
-                assert!(
-                    !gzip || cut < 10 || !damaged(&flipped).is_ok() || is_gzip_header(&good, cut),
-                    "flip at {cut}"
-                );
+                assert!(!damaged(&flipped).is_ok(), "flip at {cut}");
             }
         }
-        let mut wrong = good.clone();
         if !gzip {
+            let mut wrong = good.clone();
             let at = good.windows(5).position(|window| window == b"aaaaa").unwrap();
             wrong[at] = b'b';
             let report = damaged(&wrong);
@@ -262,7 +284,7 @@ fn damage_is_noticed() {
 
 /// Time, flags and operating system in the header of a member mean nothing to a reader.
 fn is_gzip_header(file: &[u8], at: usize) -> bool {
-    (0..10).any(|back| at >= back && file[at - back..].starts_with(&[0x1f, 0x8b, 8]) && back >= 3)
+    (3..10).any(|back| at >= back && file[at - back..].starts_with(&[0x1f, 0x8b, 8]))
 }
 
 proptest! {
