@@ -5,8 +5,10 @@
 //! therefore runs in a node on real sockets and in the simulator under virtual time, and does the same given the same.
 
 pub mod agent;
+pub mod frontier;
 pub mod limits;
 pub mod parse;
+pub mod politeness;
 pub mod record;
 pub mod robots;
 pub mod scope;

@@ -33,12 +33,15 @@ pub enum Record {
     Block(Block),
     /// The operator takes a block back.
     Unblock(Block),
-    /// A run of the crawl ended; what it added to the totals that are not counted by other records.
+    /// A run of the crawl began.
+    RunStarted {
+        /// When, by the calendar.
+        at: Wall,
+    },
+    /// It ended in order. A run without this record was killed; it counts up to the last record that it wrote.
     RunEnded {
         /// How long it ran.
         elapsed: Duration,
-        /// How many links it found out of scope.
-        out_of_scope: u64,
     },
 }
 
@@ -91,8 +94,10 @@ pub struct Settled {
     pub depth: u16,
     /// As in [`Found`].
     pub how: How,
-    /// Which attempt this was, from 1; 0 when no request was made.
-    pub attempt: u8,
+    /// Attempts that the URL has used up, this one included if it counts as one.
+    pub attempts: u8,
+    /// Whether a server was asked.
+    pub asked: bool,
     /// When it ended.
     pub at: Wall,
     /// From the request to the last byte.
@@ -107,6 +112,17 @@ pub struct Settled {
     pub flags: PageFlags,
     /// The links of the page that may be followed, to be admitted once this is durable.
     pub found: Vec<Found>,
+    /// How many others it has.
+    pub left_out: LeftOut,
+}
+
+/// Links that were found and not followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Out of scope.
+    pub scope: u32,
+    /// Traps by their looks.
+    pub traps: u32,
 }
 
 /// Wishes of a page about its use, kept for whoever reads the archive.
@@ -230,6 +246,8 @@ impl Failure {
 /// Where a record is in the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {
+    /// The writer that made the file.
+    pub shard: u16,
     /// Serial number of the WARC file.
     pub file: u32,
     /// First byte of the response record.

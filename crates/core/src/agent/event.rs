@@ -92,8 +92,6 @@ pub enum Action {
         /// The fetch that it settles.
         fetch: Option<FetchId>,
     },
-    /// A person is waiting for this to be done: answer whoever asked with this text.
-    Say(String),
     /// Everything is settled: end the run.
     End(StopReason),
 }

@@ -1,7 +1,558 @@
 //! The agent: a state machine from events and the time to actions.
+//!
+//! [`Agent::step`] is the only way in, the actions it appends the only way out. What it must not forget it hands out as
+//! [`Record`]s to be written, and it lets nothing out that a record says before it is told that the record is durable. To
+//! start again it is given the same records in the same order ([`Agent::replay`]) and then told what the store
+//! holds ([`Agent::start`]).
+//!
+//! Invariants:
+//! - *A host has at most one request in flight, and an address at most `ip_parallel`.*
+//! - *Each [`Event::Fetched`] leads to exactly one [`Action::Write`] that names its fetch.*
+//! - *Links of a page are offered to the sieve only after the page's record is durable.*
 
+mod dispatch;
 mod event;
+mod rules;
+mod settle;
 mod status;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::frontier::{Alarm, Place, Wait, Workbench};
+use crate::politeness::{self, Gates, Jitter};
+use crate::record::{Block, Found, How, Outcome, Record, RobotsOutcome};
+use crate::scope::Scope;
+use crate::settings::Settings;
+use crate::time::{Mono, Now, Wall};
+use crate::url::{AddressKey, Host, Origin, Url};
 
 pub use event::*;
 pub use status::*;
+pub use view::RobotsView;
+
+/// A request in flight.
+#[derive(Debug)]
+struct Flight {
+    host: u32,
+    gates: Vec<AddressKey>,
+    task: Task,
+}
+
+/// What a request is for.
+#[derive(Debug)]
+enum Task {
+    Page(Due),
+    /// A robots.txt: whose rules, where, and after how many redirects. `home` is the host whose rules they are.
+    Rules {
+        home: u32,
+        origin: Origin,
+        url: Url,
+        hops: u8,
+    },
+}
+
+/// The wish to end, and until when what is in flight may go on.
+#[derive(Clone, Copy, Debug)]
+struct Stopping {
+    reason: StopReason,
+    deadline: Mono,
+    abandoned: bool,
+}
+
+/// One agent. See the module's documentation.
+#[derive(Debug)]
+pub struct Agent {
+    settings: Settings,
+    scope: Scope,
+    bench: Workbench,
+    gates: Gates,
+    /// Hosts whose names wait to be resolved; filled by dispatch, emptied as answers come.
+    to_resolve: VecDeque<u32>,
+    resolving: usize,
+    flights: BTreeMap<FetchId, Flight>,
+    /// Records on their way to the disk.
+    unsettled: BTreeMap<Ticket, Arc<Record>>,
+    /// How many of them answer a URL, and so will be pages.
+    answered_unsettled: u64,
+    /// Page requests in flight.
+    pages_in_flight: u64,
+    /// Offers to the sieve that have no answer yet.
+    admitting: u64,
+    blocks: BTreeSet<Block>,
+    totals: Totals,
+    over: OverLimit,
+    queue: u64,
+    jitter: Jitter,
+    fetches: u64,
+    tickets: u64,
+    started: Mono,
+    /// The run that records before this one belong to: when it began, and the last sign of it.
+    earlier_run: Option<(Wall, Wall)>,
+    /// What addresses asked for in earlier runs; empty once this one has started.
+    address_waits: Vec<(AddressKey, Wall)>,
+    paused: bool,
+    stopping: Option<Stopping>,
+    ended: bool,
+}
+
+impl Agent {
+    /// An agent that knows nothing yet.
+    pub fn new(settings: Settings, scope: Scope) -> Agent {
+        let jitter = Jitter::new(settings.seed);
+        Agent {
+            settings,
+            scope,
+            bench: Workbench::default(),
+            gates: Gates::default(),
+            to_resolve: VecDeque::new(),
+            resolving: 0,
+            flights: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
+            answered_unsettled: 0,
+            pages_in_flight: 0,
+            admitting: 0,
+            blocks: BTreeSet::new(),
+            totals: Totals::default(),
+            over: OverLimit::default(),
+            queue: 0,
+            jitter,
+            fetches: 0,
+            tickets: 0,
+            started: Mono(0),
+            earlier_run: None,
+            address_waits: Vec::new(),
+            paused: false,
+            stopping: None,
+            ended: false,
+        }
+    }
+
+    /// Takes in a record of an earlier run. All of them, in order, before [`Agent::start`].
+    pub fn replay(&mut self, record: &Record) {
+        self.totals.count(record);
+        match record {
+            Record::Settled(settled) => {
+                if let Ok(url) = Url::parse(&settled.url) {
+                    let index = self.bench.index(&Host::of(&url));
+                    let host = self.bench.host_mut(index);
+                    host.asked |= settled.asked;
+                    if settled.outcome.is_final() && settled.outcome.status().is_some() {
+                        host.pages += 1;
+                        host.response = Some(politeness::smooth(host.response, settled.took));
+                    }
+                }
+                self.touch_earlier_run(settled.at);
+            }
+            Record::Robots(robots) => {
+                let index = self.bench.index(&robots.origin.host);
+                self.bench.host_mut(index).asked = true;
+                self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
+                self.touch_earlier_run(robots.at);
+            }
+            Record::Host(record) => {
+                let index = self.bench.index(&record.host);
+                let host = self.bench.host_mut(index);
+                host.asked = true;
+                host.not_before_wall = record.not_before;
+                host.failures = record.failures;
+                host.failing_since = record.failing_since;
+                host.failure = record.failure;
+                host.given_up = record.given_up;
+            }
+            Record::AddressWait { address, not_before } => self.address_waits.push((*address, *not_before)),
+            Record::Block(block) => {
+                self.blocks.insert(block.clone());
+            }
+            Record::Unblock(block) => {
+                self.blocks.remove(block);
+            }
+            Record::RunStarted { at } => {
+                self.count_earlier_run();
+                self.earlier_run = Some((*at, *at));
+            }
+            Record::RunEnded { elapsed } => {
+                self.earlier_run = None;
+                self.totals.elapsed_before += *elapsed;
+            }
+            Record::Seeds(_) => {}
+        }
+        self.widen_scope(record.found());
+    }
+
+    /// Begins the run: `queues` says for each host of the store how many URLs are due, how many are not settled, and when the
+    /// next one becomes due.
+    pub fn start(&mut self, now: Now, store: impl IntoIterator<Item = StoredHost>, out: &mut Vec<Action>) {
+        self.count_earlier_run();
+        self.started = now.mono;
+        for stored in store {
+            let index = self.bench.index(&stored.host);
+            let host = self.bench.host_mut(index);
+            host.known = true;
+            host.due = stored.due;
+            host.retry_at = stored.next;
+            self.totals.hosts += 1;
+            self.totals.known_urls += stored.known;
+            self.queue += stored.queued;
+        }
+        for (address, not_before) in std::mem::take(&mut self.address_waits) {
+            if not_before > now.wall {
+                self.gates.close_until(address, now.mono_at(not_before));
+            }
+        }
+        for index in 0..self.bench.len() {
+            let host = self.bench.host(index);
+            if host.asked {
+                // Whoever asked it last may have done so just now.
+                let delay = self.delay(index);
+                let wait = delay + self.jitter.up_to(delay / 10);
+                let host = self.bench.host_mut(index);
+                host.not_before = (now.mono + wait).max(now.mono_at(host.not_before_wall));
+            }
+            self.settle_in(index, now);
+        }
+        self.write(Record::RunStarted { at: now.wall }, None, out);
+        self.dispatch(now, out);
+    }
+
+    /// Takes in an event and appends what should be done.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::Seeds(urls) => self.on_seeds(urls, out),
+            Event::Admitted(admitted) => self.on_admitted(admitted, now),
+            Event::Taken(taken) => self.on_taken(taken, now, out),
+            Event::Resolved { host, answer } => self.on_resolved(&host, answer, now, out),
+            Event::Fetched(fetched) => self.on_fetched(fetched, now, out),
+            Event::Recorded { ticket, place } => self.on_recorded(ticket, place, now, out),
+            Event::Control(control) => self.on_control(control, now, out),
+            Event::Wake => {}
+        }
+        self.dispatch(now, out);
+    }
+
+    /// When to call [`Agent::step`] with [`Event::Wake`] at the latest.
+    pub fn next_wake(&mut self) -> Option<Mono> {
+        let stop = self.stopping.filter(|stopping| !stopping.abandoned).map(|stopping| stopping.deadline);
+        let time = self.time_limit_at();
+        [self.bench.next_alarm(), stop, time].into_iter().flatten().min()
+    }
+
+    /// The scope, with what redirects of seeds have added.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn on_seeds(&mut self, urls: Vec<Url>, out: &mut Vec<Action>) {
+        let found: Vec<Found> = urls
+            .into_iter()
+            .map(|url| Found { url: url.into(), depth: 0, how: How::Seed, redirects: 0 })
+            .collect();
+        self.widen_scope(&found);
+        self.write(Record::Seeds(found), None, out);
+    }
+
+    fn on_admitted(&mut self, admitted: Admitted, now: Now) {
+        self.admitting = self.admitting.saturating_sub(1);
+        self.over.depth += admitted.over.depth;
+        self.over.host += admitted.over.host;
+        self.over.urls += admitted.over.urls;
+        for (name, new) in admitted.new {
+            let index = self.bench.index(&name);
+            let host = self.bench.host_mut(index);
+            host.due += new;
+            self.totals.known_urls += new;
+            self.queue += new;
+            if !host.known {
+                host.known = true;
+                self.totals.hosts += 1;
+            }
+            if matches!(host.place(), Place::Idle | Place::Waiting(Wait::Retry)) {
+                self.settle_in(index, now);
+            }
+        }
+    }
+
+    fn on_taken(&mut self, taken: Taken, now: Now, out: &mut Vec<Action>) {
+        let index = self.bench.index(&taken.host);
+        let host = self.bench.host_mut(index);
+        host.head.extend(taken.due);
+        host.due = taken.left;
+        // A retry that was settled while the store answered is not in its answer.
+        host.retry_at = [host.retry_at, taken.next].into_iter().flatten().min();
+        self.carry_on(index, now, out);
+    }
+
+    fn on_recorded(&mut self, ticket: Ticket, place: u64, now: Now, out: &mut Vec<Action>) {
+        let Some(record) = self.unsettled.remove(&ticket) else { return };
+        self.totals.count(&record);
+        if let Record::Settled(settled) = &*record {
+            let answered = matches!(settled.outcome, Outcome::Answered { .. });
+            self.answered_unsettled -= u64::from(answered);
+            self.queue -= u64::from(settled.outcome.is_final());
+            if let Ok(url) = Url::parse(&settled.url) {
+                let index = self.bench.index(&Host::of(&url));
+                let host = self.bench.host_mut(index);
+                host.pages += u64::from(answered);
+                if let Outcome::Retry { not_before, .. } = settled.outcome {
+                    host.retry_at = Some(host.retry_at.map_or(not_before, |at| at.min(not_before)));
+                    if matches!(host.place(), Place::Idle | Place::Waiting(Wait::Retry)) {
+                        self.settle_in(index, now);
+                    }
+                }
+            }
+        }
+        if !record.found().is_empty() {
+            self.admitting += 1;
+            out.push(Action::Admit { place, record });
+        }
+    }
+
+    fn on_control(&mut self, control: Control, now: Now, out: &mut Vec<Action>) {
+        match control {
+            Control::Block(block) => {
+                self.blocks.insert(block.clone());
+                self.write(Record::Block(block), None, out);
+                self.settle_all_in(now);
+            }
+            Control::Unblock(block) => {
+                self.blocks.remove(&block);
+                self.write(Record::Unblock(block), None, out);
+                self.settle_all_in(now);
+            }
+            Control::Pause => self.paused = true,
+            Control::Resume => self.paused = false,
+            Control::Stop(reason) => self.stop(reason, now),
+        }
+    }
+
+    fn stop(&mut self, reason: StopReason, now: Now) {
+        if self.stopping.is_none() {
+            let deadline = now.mono + self.settings.stop_grace;
+            self.stopping = Some(Stopping { reason, deadline, abandoned: false });
+        }
+    }
+
+    /// Hands a record out to be written.
+    fn write(&mut self, record: Record, fetch: Option<FetchId>, out: &mut Vec<Action>) {
+        if let Record::Settled(settled) = &record {
+            self.answered_unsettled += u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
+        }
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let record = Arc::new(record);
+        self.unsettled.insert(ticket, Arc::clone(&record));
+        out.push(Action::Write { ticket, record, fetch });
+    }
+
+    /// What a seed redirects to counts as the seed, for the scope too.
+    fn widen_scope(&mut self, found: &[Found]) {
+        for found in found.iter().filter(|found| found.how == How::Seed) {
+            if let Ok(url) = Url::parse(&found.url) {
+                self.scope.add_seed(&url);
+            }
+        }
+    }
+
+    fn touch_earlier_run(&mut self, at: Wall) {
+        if let Some((_, last)) = &mut self.earlier_run {
+            *last = at.max(*last);
+        }
+    }
+
+    fn count_earlier_run(&mut self) {
+        if let Some((began, last)) = self.earlier_run.take() {
+            self.totals.elapsed_before += last.since(began);
+        }
+    }
+
+    fn time_limit_at(&self) -> Option<Mono> {
+        let left = self.settings.max_time?.saturating_sub(self.totals.elapsed_before);
+        self.stopping.is_none().then_some(self.started + left)
+    }
+
+    /// The delay between requests to a host.
+    fn delay(&self, index: u32) -> Duration {
+        let host = self.bench.host(index);
+        politeness::delay(&self.settings, host.crawl_delay(), host.response)
+    }
+
+    /// Puts every host where it belongs, after something that concerns all.
+    fn settle_all_in(&mut self, now: Now) {
+        for index in 0..self.bench.len() {
+            if self.is_at_rest(index) {
+                self.settle_in(index, now);
+            }
+        }
+    }
+
+    /// Puts a host that nothing is under way for where it belongs now.
+    fn settle_in(&mut self, index: u32, now: Now) {
+        let (place, until) = self.place_for(index, now);
+        match until {
+            Some(until) => self.bench.put_until(index, place, until),
+            None => self.bench.put(index, place),
+        }
+    }
+
+    /// The same, but a host that has its turn already and may go on does not queue for it again.
+    fn carry_on(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
+        if self.place_for(index, now).0 == Place::Ready && self.may_start() {
+            self.advance(index, now, out);
+        } else {
+            self.settle_in(index, now);
+        }
+    }
+
+    fn place_for(&self, index: u32, now: Now) -> (Place, Option<Mono>) {
+        let host = self.bench.host(index);
+        if host.errands.is_empty() && host.head.is_empty() && host.due == 0 {
+            return match host.retry_at {
+                Some(at) => (Place::Waiting(Wait::Retry), Some(now.mono_at(at).max(host.not_before))),
+                None => (Place::Idle, None),
+            };
+        }
+        if self.blocked(index) {
+            return (Place::Blocked, None);
+        }
+        if now.mono < host.not_before {
+            let wait = if host.failures > 0 { Wait::BackOff } else { Wait::Delay };
+            return (Place::Waiting(wait), Some(host.not_before));
+        }
+        (Place::Ready, None)
+    }
+
+    fn blocked(&self, index: u32) -> bool {
+        let host = self.bench.host(index);
+        self.block_of(&host.name, &host.addresses).is_some()
+    }
+
+    /// Rings the alarms that are due.
+    fn ring(&mut self, now: Now, out: &mut Vec<Action>) {
+        while let Some(alarm) = self.bench.ring(now.mono) {
+            match alarm {
+                Alarm::Gate(address) => {
+                    while let Some(index) = self.gates.admit_next(address, &self.settings, now.mono) {
+                        self.carry_on(index, now, out);
+                    }
+                    self.watch_gate(address, now);
+                }
+                Alarm::Host(index) => {
+                    let host = self.bench.host_mut(index);
+                    match host.place() {
+                        Place::Waiting(Wait::Retry) => {
+                            // The store has at least one that is due now.
+                            host.retry_at = None;
+                            host.due = host.due.max(1);
+                            self.settle_in(index, now);
+                        }
+                        Place::Waiting(_) => self.settle_in(index, now),
+                        Place::Elsewhere => self.rules_overdue(index, now, out),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn watch_gate(&mut self, address: AddressKey, now: Now) {
+        if let Some(at) = self.gates.wants_alarm(address, &self.settings, now.mono) {
+            self.bench.set_gate_alarm(address, at);
+        }
+    }
+
+    /// Ends the run when there is nothing left to do, or no longer any wish to.
+    fn end_if_done(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.ended || !self.flights.is_empty() || !self.unsettled.is_empty() || self.admitting > 0 {
+            return;
+        }
+        let reason = match self.stopping {
+            Some(stopping) => stopping.reason,
+            None if self.paused => return,
+            None => {
+                let counts = self.bench.counts();
+                if counts.ready + counts.resolving > 0 || self.resolving > 0 {
+                    return;
+                }
+                let soon = now.mono + self.settings.max_wait;
+                if self.bench.next_alarm().is_some_and(|at| at <= soon) {
+                    return;
+                }
+                self.reason_for_the_end()
+            }
+        };
+        self.ended = true;
+        out.push(Action::End(reason));
+    }
+
+    fn reason_for_the_end(&self) -> StopReason {
+        if self.totals.pages == 0 {
+            StopReason::NoSeed
+        } else if self.queue > 0 {
+            StopReason::Waiting
+        } else if self.over.urls > 0 {
+            StopReason::MaxUrls
+        } else {
+            StopReason::Finished
+        }
+    }
+}
+
+/// What the store holds of one host when a run begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredHost {
+    /// The host.
+    pub host: Host,
+    /// URLs that it has.
+    pub known: u64,
+    /// Those that are not settled.
+    pub queued: u64,
+    /// Those of them that are due.
+    pub due: u64,
+    /// When the next one becomes due that waits for its time.
+    pub next: Option<Wall>,
+}
+
+impl Totals {
+    /// Counts a durable record.
+    fn count(&mut self, record: &Record) {
+        match record {
+            Record::Settled(settled) => {
+                self.bytes += settled.bytes;
+                self.out_of_scope += u64::from(settled.left_out.scope);
+                self.traps += u64::from(settled.left_out.traps);
+                self.requests += u64::from(settled.asked);
+                match &settled.outcome {
+                    Outcome::Answered { status } => {
+                        self.pages += 1;
+                        *self.statuses.entry(*status).or_default() += 1;
+                        self.seeds_answered += u64::from(settled.how == How::Seed);
+                    }
+                    Outcome::Retry { failure, .. } => {
+                        self.retries += 1;
+                        *self.failures.entry(*failure).or_default() += 1;
+                    }
+                    Outcome::Failed { failure, .. } => {
+                        self.failed += 1;
+                        *self.failures.entry(*failure).or_default() += 1;
+                    }
+                    Outcome::Disallowed { .. } => self.disallowed += 1,
+                }
+            }
+            Record::Robots(robots) => {
+                self.bytes += robots.bytes;
+                self.requests += 1;
+                if let RobotsOutcome::Unreachable(failure) = robots.outcome {
+                    *self.failures.entry(failure).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+}

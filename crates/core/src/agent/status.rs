@@ -66,8 +66,6 @@ pub struct HostCounts {
     pub retrying: u64,
     /// Blocked by the operator.
     pub blocked: u64,
-    /// Given up.
-    pub given_up: u64,
 }
 
 /// What an agent is doing.
@@ -79,6 +77,10 @@ pub struct Status {
     pub hosts: HostCounts,
     /// URLs known and not settled.
     pub queue: u64,
+    /// Hosts that were given up.
+    pub given_up: u64,
+    /// Until the next host may be asked, when none can be now.
+    pub next_due_s: Option<f64>,
     /// Requests under way.
     pub in_flight: usize,
     /// Records on their way to the disk.
@@ -108,6 +110,8 @@ pub struct HostView {
     pub failures: u32,
     /// The last of them.
     pub failure: Option<Failure>,
+    /// It failed for so long that its URLs fail without a request.
+    pub given_up: bool,
     /// Its addresses, if they are known now.
     pub addresses: Vec<String>,
 }

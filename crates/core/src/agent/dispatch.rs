@@ -1,0 +1,313 @@
+//! From a host whose turn has come to a request: robots.txt first, its name, its address, its next URL.
+
+use std::net::IpAddr;
+
+use super::rules::Word;
+use super::{Action, Addresses, Agent, Due, FetchId, Flight, NoAddress, Order, Purpose, StopReason, Task};
+use crate::frontier::{Errand, Name, Place};
+use crate::limits::{ADDRESSES_MAX, TAKEN_MAX, UNSETTLED_MAX};
+use crate::politeness::Turn;
+use crate::record::{Block, Failure, How, LeftOut, Outcome, PageFlags, Record, Settled};
+use crate::time::Now;
+use crate::url::{AddressKey, Host, Origin};
+
+impl Agent {
+    /// Lets every host that may be asked be asked, as far as there is room.
+    pub(super) fn dispatch(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.check_limits(now);
+        self.ring(now, out);
+        while self.may_start() {
+            let Some(index) = self.bench.next_ready() else { break };
+            self.advance(index, now, out);
+        }
+        self.gates.sweep(now.mono);
+        self.abandon_if_overdue(now, out);
+        self.end_if_done(now, out);
+    }
+
+    fn check_limits(&mut self, now: Now) {
+        let settings = &self.settings;
+        let reason = if settings.max_pages.is_some_and(|max| self.totals.pages >= max) {
+            StopReason::MaxPages
+        } else if settings.max_bytes.is_some_and(|max| self.totals.bytes >= max) {
+            StopReason::MaxBytes
+        } else if self.time_limit_at().is_some_and(|at| now.mono >= at) {
+            StopReason::MaxTime
+        } else {
+            return;
+        };
+        self.stop(reason, now);
+    }
+
+    fn abandon_if_overdue(&mut self, now: Now, out: &mut Vec<Action>) {
+        if let Some(stopping) = &mut self.stopping
+            && !stopping.abandoned
+            && now.mono >= stopping.deadline
+        {
+            stopping.abandoned = true;
+            out.extend(self.flights.keys().map(|fetch| Action::Abandon(*fetch)));
+        }
+    }
+
+    /// Whether there is room and a wish for one more request.
+    pub(super) fn may_start(&self) -> bool {
+        let pages = self.totals.pages + self.answered_unsettled + self.pages_in_flight;
+        !self.paused
+            && self.stopping.is_none()
+            && !self.ended
+            && self.flights.len() < self.settings.parallel
+            && self.unsettled.len() < UNSETTLED_MAX
+            && self.settings.max_pages.is_none_or(|max| pages < max)
+    }
+
+    /// Brings a ready host as far as it gets: to a request, or to the place where it must wait.
+    pub(super) fn advance(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
+        loop {
+            // Nothing may settle without bound in one step: a host that turns down thousands of URLs takes its turns like any.
+            if self.unsettled.len() >= UNSETTLED_MAX {
+                return self.bench.put(index, Place::Ready);
+            }
+            if let Some(errand) = self.next_errand(index, now) {
+                return self.ask_rules_for_another(index, errand, now, out);
+            }
+            let host = self.bench.host_mut(index);
+            let Some(due) = host.head.front() else {
+                if host.due == 0 {
+                    return self.settle_in(index, now);
+                }
+                let name = host.name.clone();
+                self.bench.put(index, Place::Taking);
+                return out.push(Action::Take { host: name, max: TAKEN_MAX });
+            };
+            if host.given_up {
+                let failure = host.failure.filter(|failure| *failure == Failure::NoSuchName);
+                let failure = failure.unwrap_or(Failure::HostGivenUp);
+                self.turn_down(index, Outcome::Failed { failure, status: None }, now, out);
+                continue;
+            }
+            if matches!(host.addresses, Name::Refused(until) if now.mono < until) {
+                let failure = Failure::PrivateAddress;
+                self.turn_down(index, Outcome::Failed { failure, status: None }, now, out);
+                continue;
+            }
+            let origin = Origin::of(&due.url);
+            let url = due.url.clone();
+            match self.word_on(index, &url, &origin, now) {
+                Word::Ask { url, hops } => {
+                    let task = Task::Rules { home: index, origin, url, hops };
+                    return self.request(index, task, now, out);
+                }
+                Word::Disallowed { line, rule } => {
+                    self.turn_down(index, Outcome::Disallowed { line, rule }, now, out);
+                }
+                Word::Allowed => {
+                    let Some(due) = self.bench.host_mut(index).head.pop_front() else { return };
+                    return self.request(index, Task::Page(due), now, out);
+                }
+            }
+        }
+    }
+
+    fn next_errand(&mut self, index: u32, now: Now) -> Option<Errand> {
+        let host = self.bench.host_mut(index);
+        while let Some(errand) = host.errands.pop_front() {
+            if now.mono < errand.until {
+                return Some(errand);
+            }
+        }
+        None
+    }
+
+    /// Settles the next URL of a host without a request.
+    fn turn_down(&mut self, index: u32, outcome: Outcome, now: Now, out: &mut Vec<Action>) {
+        let Some(due) = self.bench.host_mut(index).head.pop_front() else { return };
+        let settled = Settled {
+            url: due.url.into(),
+            depth: due.depth,
+            how: due.how,
+            attempts: due.attempts,
+            asked: false,
+            at: now.wall,
+            took: Default::default(),
+            bytes: 0,
+            outcome,
+            capture: None,
+            flags: PageFlags::default(),
+            found: Vec::new(),
+            left_out: LeftOut::default(),
+        };
+        self.write(Record::Settled(settled), None, out);
+    }
+
+    /// Starts a request, or has the host wait for what it needs first; the task is then found again at its next turn.
+    pub(super) fn request(&mut self, index: u32, task: Task, now: Now, out: &mut Vec<Action>) {
+        let addresses = match &self.bench.host(index).addresses {
+            Name::At(list, until) if now.mono < *until => list.clone(),
+            Name::Refused(until) if now.mono < *until => {
+                return self.refuse(index, task, now, out);
+            }
+            _ => {
+                self.lay_down(index, task);
+                self.bench.put(index, Place::Resolving);
+                self.to_resolve.push_back(index);
+                return self.resolve_next(out);
+            }
+        };
+        if self.blocked(index) {
+            self.lay_down(index, task);
+            return self.bench.put(index, Place::Blocked);
+        }
+        let mut gates: Vec<AddressKey> = addresses.iter().map(|ip| AddressKey::of(*ip)).collect();
+        gates.sort_unstable();
+        gates.dedup();
+        if let Turn::Later(address) = self.gates.turn(index, &gates, &self.settings, now.mono) {
+            self.lay_down(index, task);
+            self.bench.put(index, Place::AtGate(address));
+            return self.watch_gate(address, now);
+        }
+        self.fetches += 1;
+        let fetch = FetchId(self.fetches);
+        out.push(Action::Fetch(self.order(fetch, &task, addresses)));
+        self.pages_in_flight += u64::from(matches!(task, Task::Page(_)));
+        self.flights.insert(fetch, Flight { host: index, gates, task });
+        self.bench.put(index, Place::Fetching);
+    }
+
+    fn order(&self, fetch: FetchId, task: &Task, addresses: Vec<IpAddr>) -> Order {
+        match task {
+            Task::Page(due) => Order {
+                fetch,
+                url: due.url.clone(),
+                addresses,
+                purpose: if due.how == How::Sitemap { Purpose::Sitemap } else { Purpose::Page },
+                via: due.via.clone(),
+                depth: due.depth,
+                attempt: due.attempts + 1,
+            },
+            Task::Rules { home, origin, url, .. } => {
+                let copy = self.bench.host(*home).rules_of(origin).and_then(|of| of.rules.as_ref());
+                Order {
+                    fetch,
+                    url: url.clone(),
+                    addresses,
+                    purpose: Purpose::Robots {
+                        etag: copy.and_then(|rules| rules.etag.clone()),
+                        last_modified: copy.and_then(|rules| rules.last_modified.clone()),
+                    },
+                    via: None,
+                    depth: 0,
+                    attempt: 1,
+                }
+            }
+        }
+    }
+
+    /// Puts a task that cannot start yet where the host's next turn finds it.
+    fn lay_down(&mut self, index: u32, task: Task) {
+        let host = self.bench.host_mut(index);
+        match task {
+            Task::Page(due) => host.head.push_front(due),
+            Task::Rules { home, origin, url, hops } if home != index => {
+                let until = self.bench.host(home).until();
+                self.bench.host_mut(index).errands.push_front(Errand { origin, url, hops, until });
+            }
+            // The host's own rules are asked for again as long as they are missing.
+            Task::Rules { .. } => {}
+        }
+    }
+
+    /// A name that may not be asked at any of its addresses.
+    fn refuse(&mut self, index: u32, task: Task, now: Now, out: &mut Vec<Action>) {
+        match task {
+            Task::Rules { home, origin, .. } if home != index => {
+                self.rules_unreachable(home, &origin, Failure::PrivateAddress, None, now, out);
+                self.settle_in(index, now);
+            }
+            task => {
+                self.lay_down(index, task);
+                self.settle_in(index, now);
+            }
+        }
+    }
+
+    fn resolve_next(&mut self, out: &mut Vec<Action>) {
+        while self.resolving < self.settings.resolve_parallel {
+            let Some(index) = self.to_resolve.pop_front() else { return };
+            self.resolving += 1;
+            out.push(Action::Resolve { host: self.bench.host(index).name.clone() });
+        }
+    }
+
+    pub(super) fn on_resolved(
+        &mut self,
+        name: &Host,
+        answer: Result<Addresses, NoAddress>,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        self.resolving = self.resolving.saturating_sub(1);
+        self.resolve_next(out);
+        let Some(index) = self.bench.find(name) else { return };
+        match answer {
+            Ok(Addresses { list, ttl }) => {
+                let private = &self.settings.private;
+                let mut allowed: Vec<IpAddr> =
+                    list.into_iter().filter(|address| private.refuses(*address).is_none()).collect();
+                allowed.truncate(ADDRESSES_MAX);
+                let until = now.mono + ttl;
+                let refused = allowed.is_empty();
+                self.bench.host_mut(index).addresses =
+                    if refused { Name::Refused(until) } else { Name::At(allowed, until) };
+                self.carry_on(index, now, out);
+            }
+            Err(NoAddress { no_such_name, .. }) => {
+                let failure = if no_such_name { Failure::NoSuchName } else { Failure::Dns };
+                self.fail_errands(index, failure, now, out);
+                self.host_failed(index, failure, None, now.mono, now, out);
+                self.settle_in(index, now);
+            }
+        }
+    }
+
+    /// Tells the hosts that wait for this one to deliver their rules that it will not.
+    fn fail_errands(&mut self, index: u32, failure: Failure, now: Now, out: &mut Vec<Action>) {
+        let errands = std::mem::take(&mut self.bench.host_mut(index).errands);
+        for errand in errands {
+            if let Some(home) = self.bench.find(&errand.origin.host) {
+                self.rules_unreachable(home, &errand.origin, failure, None, now, out);
+            }
+        }
+    }
+
+    /// The block that a host falls under, by its name, a name above it, or one of its addresses.
+    pub(super) fn block_of(&self, name: &Host, addresses: &Name) -> Option<&Block> {
+        if self.blocks.is_empty() {
+            return None;
+        }
+        let mut tail = name.as_str();
+        loop {
+            if let Some(host) = Host::parse(tail)
+                && let Some(block) = self.blocks.get(&Block::Name(host))
+            {
+                return Some(block);
+            }
+            match tail.split_once('.') {
+                Some((_, rest)) => tail = rest,
+                None => break,
+            }
+        }
+        let known: &[IpAddr] = if let Name::At(list, _) = addresses { list } else { &[] };
+        known.iter().find_map(|ip| self.blocks.get(&Block::Address(*ip)))
+    }
+
+    /// Gives the URLs that a host holds back to the store, so that many waiting hosts cost no memory.
+    pub(super) fn put_back(&mut self, index: u32, out: &mut Vec<Action>) {
+        let host = self.bench.host_mut(index);
+        if host.head.is_empty() {
+            return;
+        }
+        let due: Vec<Due> = std::mem::take(&mut host.head).into();
+        host.due += due.len() as u64;
+        out.push(Action::PutBack { host: host.name.clone(), due });
+    }
+}

@@ -1,0 +1,303 @@
+//! Having each origin's robots.txt before anything else of it, and what it says.
+
+use std::time::Duration;
+
+use super::{Action, Agent, Answer, Content, Cut, FetchId, Fetched, Task};
+use crate::frontier::{Errand, Place, Rules};
+use crate::limits::{ERRANDS_MAX, LOCATION_BYTES_MAX};
+use crate::politeness;
+use crate::record::{Failure, Found, How, Record, RobotsOutcome, RobotsRecord};
+use crate::robots::Robots;
+use crate::time::{Mono, Now, Wall};
+use crate::url::{self, Host, Origin, Url};
+
+/// What robots.txt has to say about a URL.
+pub(super) enum Word {
+    Allowed,
+    Disallowed {
+        line: u32,
+        rule: String,
+    },
+    /// Nothing yet: it must be asked for, there.
+    Ask {
+        url: Url,
+        hops: u8,
+    },
+}
+
+impl Agent {
+    /// What robots.txt says about a URL of a host.
+    pub(super) fn word_on(&self, index: u32, url: &Url, origin: &Origin, now: Now) -> Word {
+        let of = self.bench.host(index).rules_of(origin);
+        let usable = of.and_then(|of| {
+            let rules = of.rules.as_ref()?;
+            let fresh = now.wall < rules.fresh_until;
+            let stale =
+                now.mono < of.ask_after && now.wall.since(rules.fetched) < self.settings.robots_stale_max;
+            (fresh || stale).then_some(rules)
+        });
+        let Some(rules) = usable else {
+            let (url, hops) = of.and_then(|of| of.moved.clone()).unwrap_or_else(|| (origin.robots_url(), 0));
+            return Word::Ask { url, hops };
+        };
+        let decision = rules.robots.decide(path_and_query(url));
+        match decision.rule {
+            Some(rule) if !decision.allowed => {
+                Word::Disallowed { line: rule.line, rule: rule.text.to_string() }
+            }
+            _ if !decision.allowed => Word::Disallowed { line: 0, rule: String::new() },
+            _ => Word::Allowed,
+        }
+    }
+
+    /// Asks this host for a robots.txt that another host redirects to.
+    pub(super) fn ask_rules_for_another(
+        &mut self,
+        index: u32,
+        errand: Errand,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let home = self.bench.index(&errand.origin.host);
+        let task = Task::Rules { home, origin: errand.origin, url: errand.url, hops: errand.hops };
+        self.request(index, task, now, out);
+    }
+
+    /// A request for a robots.txt ended. `server` is the host that was asked, `home` the one whose rules they are.
+    pub(super) fn rules_fetched(
+        &mut self,
+        (fetch, server): (FetchId, u32),
+        (home, origin, url, hops): (u32, Origin, Url, u8),
+        fetched: &mut Fetched,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let answer = fetched.result.as_mut().ok();
+        let (status, bytes) = answer.as_ref().map_or((None, 0), |answer| (Some(answer.status), answer.bytes));
+        let retry_after = answer.as_ref().and_then(|answer| answer.retry_after);
+        let (outcome, target) = match &mut fetched.result {
+            Err(error) => (RobotsOutcome::Unreachable(error.failure), None),
+            Ok(answer) => self.read_rules(home, &origin, (&url, hops), answer, now),
+        };
+        let found = self.keep_rules(home, &origin, now.wall, &outcome);
+        let record = RobotsRecord {
+            origin: origin.clone(),
+            url: url.to_string(),
+            at: now.wall,
+            took: fetched.ended.since(fetched.started),
+            bytes,
+            status,
+            outcome: outcome.clone(),
+            capture: None,
+            found,
+        };
+        self.write(Record::Robots(record), Some(fetch), out);
+        match outcome {
+            RobotsOutcome::Unreachable(Failure::NotTried) => {
+                self.rules_not_tried(server, home, &origin, (url, hops))
+            }
+            RobotsOutcome::Unreachable(failure) => {
+                if server != home && failure.is_host() {
+                    self.host_failed(server, failure, retry_after, fetched.ended, now, out);
+                }
+                self.rules_unreachable(home, &origin, failure, retry_after, now, out);
+            }
+            RobotsOutcome::Elsewhere => {
+                self.host_recovered(server, now, out);
+                if let Some(target) = target {
+                    self.follow_rules((home, server), &origin, (target, hops + 1), now, out);
+                }
+            }
+            RobotsOutcome::Rules { .. } | RobotsOutcome::Unchanged { .. } | RobotsOutcome::None { .. } => {
+                self.host_recovered(server, now, out);
+                self.host_recovered(home, now, out);
+                self.bring_home(home, server, now);
+            }
+        }
+    }
+
+    /// What an answer to a request for robots.txt means, and where it redirects to.
+    fn read_rules(
+        &self,
+        home: u32,
+        origin: &Origin,
+        (url, hops): (&Url, u8),
+        answer: &mut Answer,
+        now: Now,
+    ) -> (RobotsOutcome, Option<Url>) {
+        let settings = &self.settings;
+        let ttl = answer
+            .max_age
+            .map_or(settings.robots_ttl, |age| age.max(settings.robots_ttl_min).min(settings.robots_ttl));
+        let fresh_until = now.wall + ttl;
+        let has_copy = self.bench.host(home).rules_of(origin).is_some_and(|of| of.rules.is_some());
+        let outcome = match (answer.status, answer.cut) {
+            (429 | 503, _) => RobotsOutcome::Unreachable(Failure::Busy),
+            (500..=599, _) => RobotsOutcome::Unreachable(Failure::RobotsUnreachable),
+            (200..=299, Some(Cut::Time)) => RobotsOutcome::Unreachable(Failure::Timeout),
+            (200..=299, Some(Cut::Disconnect)) => RobotsOutcome::Unreachable(Failure::Disconnected),
+            (200..=299, _) => RobotsOutcome::Rules {
+                body: match std::mem::take(&mut answer.content) {
+                    Content::Robots(body) => body,
+                    _ => Vec::new(),
+                },
+                fresh_until,
+                etag: answer.etag.take(),
+                last_modified: answer.last_modified.take(),
+            },
+            (304, _) if has_copy => RobotsOutcome::Unchanged { fresh_until },
+            (301 | 302 | 303 | 307 | 308, _) => {
+                let target = answer.location.as_deref().and_then(|location| target(url, location));
+                // Past the limit RFC 9309 lets the file count as unavailable, like a 404.
+                match target.filter(|_| hops < settings.robots_redirects_max) {
+                    Some(target) => return (RobotsOutcome::Elsewhere, Some(target)),
+                    None => RobotsOutcome::None { fresh_until },
+                }
+            }
+            _ => RobotsOutcome::None { fresh_until },
+        };
+        (outcome, None)
+    }
+
+    /// Takes in what a robots.txt says, now or when an earlier run is replayed; returns the sitemaps it names.
+    pub(super) fn keep_rules(
+        &mut self,
+        home: u32,
+        origin: &Origin,
+        at: Wall,
+        outcome: &RobotsOutcome,
+    ) -> Vec<Found> {
+        let (mut robots, fresh_until, etag, last_modified) = match outcome {
+            RobotsOutcome::Rules { body, fresh_until, etag, last_modified } => {
+                let robots = Robots::parse(body, &self.settings.token);
+                (robots, *fresh_until, etag.clone(), last_modified.clone())
+            }
+            RobotsOutcome::None { fresh_until } => (Robots::allow_all(), *fresh_until, None, None),
+            RobotsOutcome::Unchanged { fresh_until } => {
+                let of = self.bench.host_mut(home).rules_of_mut(origin);
+                (of.moved, of.failures) = (None, 0);
+                if let Some(rules) = &mut of.rules {
+                    (rules.fresh_until, rules.fetched) = (*fresh_until, at);
+                }
+                return Vec::new();
+            }
+            RobotsOutcome::Elsewhere | RobotsOutcome::Unreachable(_) => return Vec::new(),
+        };
+        let found = self.sitemaps(&robots.sitemaps);
+        let of = self.bench.host_mut(home).rules_of_mut(origin);
+        (of.moved, of.failures, of.ask_after) = (None, 0, Mono(0));
+        // The names of the sitemaps have done their work; what is kept for each host should be small.
+        robots.sitemaps = Vec::new();
+        of.rules = Some(Rules { robots, fetched: at, fresh_until, etag, last_modified });
+        found
+    }
+
+    fn sitemaps(&self, named: &[String]) -> Vec<Found> {
+        named
+            .iter()
+            .filter_map(|text| url::clean(Url::parse(text).ok()?))
+            .filter(|url| self.scope.judge(url).is_ok())
+            .filter(|url| url::traps::check(url, &self.settings.traps).is_ok())
+            .map(|url| Found { url: url.into(), depth: 1, how: How::Sitemap, redirects: 0 })
+            .collect()
+    }
+
+    /// A request for robots.txt that did not really happen is made again.
+    fn rules_not_tried(&mut self, server: u32, home: u32, origin: &Origin, (url, hops): (Url, u8)) {
+        if server != home {
+            let until = self.bench.host(home).until();
+            let errand = Errand { origin: origin.clone(), url, hops, until };
+            self.bench.host_mut(server).errands.push_front(errand);
+        }
+    }
+
+    /// Follows a redirect of a robots.txt, in the queue of the host it leads to.
+    fn follow_rules(
+        &mut self,
+        (home, server): (u32, u32),
+        origin: &Origin,
+        (target, hops): (Url, u8),
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let to = self.bench.index(&Host::of(&target));
+        if to == home {
+            self.bench.host_mut(home).rules_of_mut(origin).moved = Some((target, hops));
+            return self.bring_home(home, server, now);
+        }
+        if self.bench.host(to).errands.len() >= ERRANDS_MAX || self.blocked(to) {
+            return self.rules_unreachable(home, origin, Failure::RobotsUnreachable, None, now, out);
+        }
+        // The whole detour has one limit: a second host on the way does not start it again.
+        let until = match self.bench.host(home).place() {
+            Place::Elsewhere => self.bench.host(home).until(),
+            _ => now.mono + self.settings.robots_elsewhere_max,
+        };
+        if self.bench.host(home).place() != Place::Elsewhere {
+            self.bench.put_until(home, Place::Elsewhere, until);
+        }
+        let errand = Errand { origin: origin.clone(), url: target, hops, until };
+        self.bench.host_mut(to).errands.push_back(errand);
+        if to != server && self.is_at_rest(to) {
+            self.settle_in(to, now);
+        }
+    }
+
+    /// A host whose rules were had elsewhere goes on.
+    fn bring_home(&mut self, home: u32, server: u32, now: Now) {
+        if home != server && self.bench.host(home).place() == Place::Elsewhere {
+            self.settle_in(home, now);
+        }
+    }
+
+    /// Nobody delivered the rules of a host in time.
+    pub(super) fn rules_overdue(&mut self, home: u32, now: Now, out: &mut Vec<Action>) {
+        let Some(due) = self.bench.host(home).head.front() else {
+            return self.settle_in(home, now);
+        };
+        let origin = Origin::of(&due.url);
+        self.rules_unreachable(home, &origin, Failure::RobotsUnreachable, None, now, out);
+    }
+
+    /// The rules of an origin cannot be had now: older ones are used for a while, or nothing is allowed.
+    pub(super) fn rules_unreachable(
+        &mut self,
+        home: u32,
+        origin: &Origin,
+        failure: Failure,
+        retry_after: Option<Duration>,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let stale_max = self.settings.robots_stale_max;
+        let of = self.bench.host_mut(home).rules_of_mut(origin);
+        of.moved = None;
+        of.failures += 1;
+        let failures = of.failures;
+        let usable = of.rules.as_ref().is_some_and(|rules| now.wall.since(rules.fetched) < stale_max);
+        if usable {
+            let wait = retry_after
+                .unwrap_or_else(|| politeness::back_off(&self.settings, failures, &mut self.jitter));
+            self.bench.host_mut(home).rules_of_mut(origin).ask_after = now.mono + wait;
+        } else {
+            let failure = if failure.is_host() { failure } else { Failure::RobotsUnreachable };
+            self.host_failed(home, failure, retry_after, now.mono, now, out);
+        }
+        if self.bench.host(home).place() == Place::Elsewhere {
+            self.settle_in(home, now);
+        }
+    }
+}
+
+/// Where a Location leads, if to something that can be fetched.
+pub(super) fn target(base: &Url, location: &str) -> Option<Url> {
+    if location.len() > LOCATION_BYTES_MAX {
+        return None;
+    }
+    url::clean(base.join(location).ok()?)
+}
+
+/// What robots.txt rules are matched with.
+pub(super) fn path_and_query(url: &Url) -> &str {
+    &url[::url::Position::BeforePath..::url::Position::AfterQuery]
+}

@@ -1,0 +1,291 @@
+//! What the end of a request means: for the URL, for its host, for its address, and for the links found.
+
+use std::time::Duration;
+
+use super::rules::target;
+use super::{Action, Agent, Answer, Content, Cut, Due, Fetched, Task};
+use crate::frontier::Place;
+use crate::limits::WAIT_MAX;
+use crate::parse::Link;
+use crate::politeness;
+use crate::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
+use crate::time::{Mono, Now, Wall};
+use crate::url::{AddressKey, Url, traps};
+
+/// The wait after a request that this machine had no room for.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// A name that does not exist is asked for this often before it is given up.
+const NO_SUCH_NAME_ASKS: u32 = 3;
+
+impl Agent {
+    pub(super) fn on_fetched(&mut self, mut fetched: Fetched, now: Now, out: &mut Vec<Action>) {
+        let Some(flight) = self.flights.remove(&fetched.fetch) else { return };
+        let index = flight.host;
+        let contacted: Vec<AddressKey> = fetched.contacted.iter().map(|ip| AddressKey::of(*ip)).collect();
+        for address in &flight.gates {
+            let asked = contacted.contains(address);
+            self.gates.release(*address, asked, fetched.ended, self.settings.ip_delay);
+        }
+        if fetched.result.is_ok() {
+            let host = self.bench.host_mut(index);
+            host.response = Some(politeness::smooth(host.response, fetched.ended.since(fetched.started)));
+        }
+        self.bench.put(index, Place::Idle);
+        match flight.task {
+            Task::Page(due) => {
+                self.pages_in_flight -= 1;
+                self.page_fetched(index, due, &contacted, &mut fetched, now, out);
+            }
+            Task::Rules { home, origin, url, hops } => {
+                self.rules_fetched((fetched.fetch, index), (home, origin, url, hops), &mut fetched, now, out);
+            }
+        }
+        // Only now: the answer may have been the robots.txt that asks for a longer delay.
+        let asked = !contacted.is_empty();
+        let wait = if asked { self.delay(index) } else { NO_ROOM_WAIT };
+        let host = self.bench.host_mut(index);
+        host.asked |= asked;
+        host.not_before = host.not_before.max(fetched.ended + wait);
+        if self.bench.host(index).place() == Place::Idle {
+            self.settle_in(index, now);
+        }
+        for address in flight.gates {
+            self.watch_gate(address, now);
+        }
+    }
+
+    fn page_fetched(
+        &mut self,
+        index: u32,
+        due: Due,
+        contacted: &[AddressKey],
+        fetched: &mut Fetched,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let ended = fetched.ended;
+        let took = ended.since(fetched.started);
+        let (outcome, attempts, page) = match &mut fetched.result {
+            Ok(answer) => self.judge_answer(index, &due, contacted, ended, answer, now, out),
+            Err(error) => {
+                let (outcome, attempts) = self.judge_failure(index, &due, error.failure, ended, now, out);
+                (outcome, attempts, PageLinks::default())
+            }
+        };
+        let settled = Settled {
+            url: due.url.into(),
+            depth: due.depth,
+            how: due.how,
+            attempts,
+            asked: !contacted.is_empty(),
+            at: now.wall,
+            took,
+            bytes: fetched.result.as_ref().map_or(0, |answer| answer.bytes),
+            outcome,
+            capture: None,
+            flags: page.flags,
+            found: page.found,
+            left_out: page.left_out,
+        };
+        self.widen_scope(&settled.found);
+        self.write(Record::Settled(settled), Some(fetched.fetch), out);
+    }
+
+    #[allow(clippy::too_many_arguments)] // one private step of on_fetched, split off to be readable
+    fn judge_answer(
+        &mut self,
+        index: u32,
+        due: &Due,
+        contacted: &[AddressKey],
+        ended: Mono,
+        answer: &mut Answer,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) -> (Outcome, u8, PageLinks) {
+        let status = answer.status;
+        if matches!(status, 429 | 503) {
+            self.host_failed(index, Failure::Busy, answer.retry_after, ended, now, out);
+            self.address_busy(index, contacted, now, out);
+            let not_before = self.host_wait(index, now);
+            let outcome = Outcome::Retry { failure: Failure::Busy, status: Some(status), not_before };
+            return (outcome, due.attempts, PageLinks::default());
+        }
+        self.host_recovered(index, now, out);
+        let failure = match (answer.cut, status) {
+            (Some(Cut::Time), _) | (_, 408) => Some(Failure::Timeout),
+            (Some(Cut::Disconnect), _) => Some(Failure::Disconnected),
+            (_, 500..=599) => Some(Failure::ServerError),
+            _ => None,
+        };
+        if let Some(failure) = failure {
+            let (outcome, attempts) = self.retry_or_fail(due, failure, Some(status), now);
+            return (outcome, attempts, PageLinks::default());
+        }
+        let page = match (status, &answer.location) {
+            (301 | 302 | 303 | 307 | 308, Some(location)) => self.redirect(due, location),
+            _ => self.links(due, std::mem::take(&mut answer.content)),
+        };
+        (Outcome::Answered { status }, due.attempts.saturating_add(1), page)
+    }
+
+    fn judge_failure(
+        &mut self,
+        index: u32,
+        due: &Due,
+        failure: Failure,
+        ended: Mono,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) -> (Outcome, u8) {
+        match failure {
+            Failure::NotTried => {
+                (Outcome::Retry { failure, status: None, not_before: now.wall }, due.attempts)
+            }
+            Failure::PrivateAddress => (Outcome::Failed { failure, status: None }, due.attempts),
+            _ if failure.is_host() => {
+                self.host_failed(index, failure, None, ended, now, out);
+                let not_before = self.host_wait(index, now);
+                (Outcome::Retry { failure, status: None, not_before }, due.attempts)
+            }
+            _ => self.retry_or_fail(due, failure, None, now),
+        }
+    }
+
+    fn retry_or_fail(&self, due: &Due, failure: Failure, status: Option<u16>, now: Now) -> (Outcome, u8) {
+        let outcome = match self.settings.retry_pauses.get(usize::from(due.attempts)) {
+            Some(pause) => Outcome::Retry { failure, status, not_before: now.wall + *pause },
+            None => Outcome::Failed { failure, status },
+        };
+        (outcome, due.attempts.saturating_add(1))
+    }
+
+    /// A host failed: it is left alone for longer and longer, and in the end given up.
+    pub(super) fn host_failed(
+        &mut self,
+        index: u32,
+        failure: Failure,
+        retry_after: Option<Duration>,
+        ended: Mono,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let delay = self.delay(index);
+        let host = self.bench.host_mut(index);
+        host.failures = host.failures.saturating_add(1);
+        host.failure = Some(failure);
+        let since = *host.failing_since.get_or_insert(now.wall);
+        let wait = match (failure, retry_after) {
+            (Failure::NoSuchName, _) => self.settings.no_such_name_span / (NO_SUCH_NAME_ASKS - 1),
+            (_, Some(wait)) => wait.min(WAIT_MAX).max(delay),
+            (_, None) => politeness::back_off(&self.settings, host.failures, &mut self.jitter).max(delay),
+        };
+        host.not_before = host.not_before.max(ended + wait);
+        host.given_up = now.wall.since(since) >= self.settings.host_give_up
+            || (failure == Failure::NoSuchName && host.failures >= NO_SUCH_NAME_ASKS);
+        if host.given_up {
+            host.not_before = now.mono;
+        }
+        let not_before = self.host_wait(index, now);
+        let record = self.bench.host(index).record(not_before);
+        self.write(Record::Host(record), None, out);
+        self.put_back(index, out);
+    }
+
+    /// A host answered: its failures are history.
+    pub(super) fn host_recovered(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
+        let host = self.bench.host_mut(index);
+        if host.failures == 0 {
+            return;
+        }
+        (host.failures, host.failing_since, host.failure) = (0, None, None);
+        let record = host.record(now.wall);
+        self.write(Record::Host(record), None, out);
+    }
+
+    /// When a host may be asked again, by the calendar.
+    fn host_wait(&self, index: u32, now: Now) -> Wall {
+        now.wall + self.bench.host(index).not_before.since(now.mono)
+    }
+
+    /// Several hosts of an address want less: the address is left alone as long as this one asks.
+    fn address_busy(&mut self, index: u32, contacted: &[AddressKey], now: Now, out: &mut Vec<Action>) {
+        let until = self.bench.host(index).not_before;
+        let not_before = self.host_wait(index, now);
+        for address in contacted {
+            if self.gates.note_busy(*address, index, now.mono, until) {
+                self.gates.close_until(*address, until);
+                self.write(Record::AddressWait { address: *address, not_before }, None, out);
+            }
+        }
+    }
+
+    fn redirect(&self, due: &Due, location: &str) -> PageLinks {
+        let mut page = PageLinks::default();
+        let Some(url) = target(&due.url, location) else { return page };
+        let how = match due.how {
+            How::Seed => How::Seed,
+            How::Sitemap => How::Sitemap,
+            How::Link | How::Redirect | How::Listed => How::Redirect,
+        };
+        if due.redirects >= self.settings.redirects_max {
+            page.left_out.traps += 1;
+            return page;
+        }
+        // What a seed redirects to is in scope by that alone.
+        if how == How::Seed || self.may_follow(&url, &mut page.left_out) {
+            page.found.push(Found { url: url.into(), depth: due.depth, how, redirects: due.redirects + 1 });
+        }
+        page
+    }
+
+    fn links(&self, due: &Due, content: Content) -> PageLinks {
+        let mut page = PageLinks::default();
+        match content {
+            Content::Page { links, directives } => {
+                page.flags = PageFlags { noindex: directives.noindex, noarchive: directives.noarchive };
+                let links = links.into_iter().filter(|link| !link.nofollow && !directives.nofollow);
+                self.follow(links.map(|Link { url, .. }| url), How::Link, due.depth + 1, &mut page);
+            }
+            Content::Sitemap { pages, sitemaps } => {
+                self.follow(sitemaps.into_iter(), How::Sitemap, due.depth, &mut page);
+                self.follow(pages.into_iter(), How::Listed, due.depth, &mut page);
+            }
+            Content::Robots(_) | Content::Nothing => {}
+        }
+        page
+    }
+
+    fn follow(&self, urls: impl Iterator<Item = Url>, how: How, depth: u16, page: &mut PageLinks) {
+        for url in urls {
+            if self.may_follow(&url, &mut page.left_out) {
+                page.found.push(Found { url: url.into(), depth, how, redirects: 0 });
+            }
+        }
+    }
+
+    fn may_follow(&self, url: &Url, left_out: &mut LeftOut) -> bool {
+        if self.scope.judge(url).is_err() {
+            left_out.scope += 1;
+        } else if traps::check(url, &self.settings.traps).is_err() {
+            left_out.traps += 1;
+        } else {
+            return true;
+        }
+        false
+    }
+
+    /// Whether nothing is under way for a host, so that it may be put elsewhere.
+    pub(super) fn is_at_rest(&self, index: u32) -> bool {
+        use Place::*;
+        matches!(self.bench.host(index).place(), Idle | Ready | Waiting(_) | Blocked)
+    }
+}
+
+/// What a page adds to the crawl.
+#[derive(Default)]
+struct PageLinks {
+    found: Vec<Found>,
+    left_out: LeftOut,
+    flags: PageFlags,
+}

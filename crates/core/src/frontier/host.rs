@@ -1,0 +1,256 @@
+//! What an agent remembers of one host.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::agent::{Due, HostCounts};
+use crate::record::{Failure, HostRecord};
+use crate::robots::Robots;
+use crate::time::{Mono, Wall};
+use crate::url::{AddressKey, Host, Origin};
+
+/// Where a host is. Exactly one place at any moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing is due.
+    Idle,
+    /// In the ready queue.
+    Ready,
+    /// The store was asked for its next URLs.
+    Taking,
+    /// Its name is being resolved, or waits to be.
+    Resolving,
+    /// In the queue of a gate.
+    AtGate(AddressKey),
+    /// A request is in flight.
+    Fetching,
+    /// Another host was asked for its robots.txt; gives up at `until`.
+    Elsewhere,
+    /// Not before `until`.
+    Waiting(Wait),
+    /// The operator wants nothing more of it.
+    Blocked,
+}
+
+/// What a host waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Its delay.
+    Delay,
+    /// The end of a back-off.
+    BackOff,
+    /// The time of a URL that is to be tried again.
+    Retry,
+}
+
+impl Place {
+    /// The counter of hosts in this place.
+    pub fn counter(self, counts: &mut HostCounts) -> &mut u64 {
+        match self {
+            Place::Idle => &mut counts.idle,
+            Place::Ready | Place::Taking => &mut counts.ready,
+            Place::Resolving => &mut counts.resolving,
+            Place::AtGate(_) => &mut counts.address,
+            Place::Fetching => &mut counts.fetching,
+            Place::Elsewhere => &mut counts.robots,
+            Place::Waiting(Wait::Delay) => &mut counts.delay,
+            Place::Waiting(Wait::BackOff) => &mut counts.backing_off,
+            Place::Waiting(Wait::Retry) => &mut counts.retrying,
+            Place::Blocked => &mut counts.blocked,
+        }
+    }
+
+    /// The name of that counter.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Idle => "idle",
+            Place::Ready | Place::Taking => "ready",
+            Place::Resolving => "resolving",
+            Place::AtGate(_) => "address",
+            Place::Fetching => "fetching",
+            Place::Elsewhere => "robots",
+            Place::Waiting(Wait::Delay) => "delay",
+            Place::Waiting(Wait::BackOff) => "backing_off",
+            Place::Waiting(Wait::Retry) => "retrying",
+            Place::Blocked => "blocked",
+        }
+    }
+}
+
+/// What a name resolved to, and until when that holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Not asked yet.
+    Unknown,
+    /// These addresses may be asked.
+    At(Vec<IpAddr>, Mono),
+    /// It has addresses, and none that may be asked.
+    Refused(Mono),
+}
+
+/// The robots.txt of one origin of a host.
+#[derive(Debug)]
+pub struct RulesOf {
+    /// The origin.
+    pub origin: Origin,
+    /// Its rules, once they were had.
+    pub rules: Option<Rules>,
+    /// The last attempt at newer ones failed: use what we have, and do not ask before this.
+    pub ask_after: Mono,
+    /// Failed attempts in a row while older rules were in use.
+    pub failures: u32,
+    /// Where it is to be had after a redirect, and how many redirects led there.
+    pub moved: Option<(crate::url::Url, u8)>,
+}
+
+/// Rules in use.
+#[derive(Debug)]
+pub struct Rules {
+    /// The rules themselves.
+    pub robots: Robots,
+    /// When they were had.
+    pub fetched: Wall,
+    /// Until when they need not be asked for again.
+    pub fresh_until: Wall,
+    /// For If-None-Match.
+    pub etag: Option<String>,
+    /// For If-Modified-Since.
+    pub last_modified: Option<String>,
+}
+
+/// A robots.txt to be had from this host for another one that redirects to it.
+#[derive(Clone, Debug)]
+pub struct Errand {
+    /// Whose rules they are.
+    pub origin: Origin,
+    /// Where they are.
+    pub url: crate::url::Url,
+    /// Redirects so far.
+    pub hops: u8,
+    /// Nobody waits for the answer after this.
+    pub until: Mono,
+}
+
+/// One host.
+#[derive(Debug)]
+pub struct HostState {
+    /// Its name.
+    pub name: Host,
+    /// Where it is; changed only by [`super::Workbench`].
+    pub(super) place: Place,
+    /// The moment that its place waits for.
+    pub(super) until: Mono,
+    /// URLs taken from the store for its next turns.
+    pub head: VecDeque<Due>,
+    /// URLs that are due in the store.
+    pub due: u64,
+    /// When the next one becomes due that waits for its time.
+    pub retry_at: Option<Wall>,
+    /// URLs with a final answer.
+    pub pages: u64,
+    /// Some of its URLs are known.
+    pub known: bool,
+    /// Its addresses.
+    pub addresses: Name,
+    /// Its robots.txt, one an origin.
+    pub rules: Vec<RulesOf>,
+    /// What other hosts want of it; filled by redirects of their robots.txt, emptied at its turns.
+    pub errands: VecDeque<Errand>,
+    /// It was asked before, in this run or an earlier one.
+    pub asked: bool,
+    /// It may not be asked before this.
+    pub not_before: Mono,
+    /// The wish of an earlier run, until this run has started.
+    pub not_before_wall: Wall,
+    /// Smoothed response time.
+    pub response: Option<Duration>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// The first of them.
+    pub failing_since: Option<Wall>,
+    /// The last of them.
+    pub failure: Option<Failure>,
+    /// It failed for too long: its URLs fail without a request.
+    pub given_up: bool,
+}
+
+impl HostState {
+    /// A host that nothing is known of.
+    pub fn new(name: Host) -> HostState {
+        HostState {
+            name,
+            place: Place::Idle,
+            until: Mono::NEVER,
+            head: VecDeque::new(),
+            due: 0,
+            retry_at: None,
+            pages: 0,
+            known: false,
+            addresses: Name::Unknown,
+            rules: Vec::new(),
+            errands: VecDeque::new(),
+            asked: false,
+            not_before: Mono(0),
+            not_before_wall: Wall(0),
+            response: None,
+            failures: 0,
+            failing_since: None,
+            failure: None,
+            given_up: false,
+        }
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The moment that its place waits for.
+    pub fn until(&self) -> Mono {
+        self.until
+    }
+
+    /// The longest crawl-delay that any of its origins asks for.
+    pub fn crawl_delay(&self) -> Option<Duration> {
+        self.rules.iter().filter_map(|of| of.rules.as_ref()?.robots.crawl_delay).max()
+    }
+
+    /// What is remembered of one of its origins.
+    pub fn rules_of(&self, origin: &Origin) -> Option<&RulesOf> {
+        self.rules.iter().find(|of| of.origin == *origin)
+    }
+
+    /// The same, made if need be. Beyond the limit the oldest entry makes room.
+    pub fn rules_of_mut(&mut self, origin: &Origin) -> &mut RulesOf {
+        let at = match self.rules.iter().position(|of| of.origin == *origin) {
+            Some(at) => at,
+            None => {
+                if self.rules.len() >= crate::limits::ORIGINS_MAX {
+                    self.rules.remove(0);
+                }
+                self.rules.push(RulesOf {
+                    origin: origin.clone(),
+                    rules: None,
+                    ask_after: Mono(0),
+                    failures: 0,
+                    moved: None,
+                });
+                self.rules.len() - 1
+            }
+        };
+        &mut self.rules[at]
+    }
+
+    /// What must outlive the process of its wishes and troubles.
+    pub fn record(&self, not_before: Wall) -> HostRecord {
+        HostRecord {
+            host: self.name.clone(),
+            not_before,
+            failure: self.failure,
+            failures: self.failures,
+            failing_since: self.failing_since,
+            given_up: self.given_up,
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The hosts of an agent and whose turn it is.
+//!
+//! # The life of a host
+//! A host is born when the first of its URLs is admitted, or when another host's robots.txt redirects to it. From then
+//! on it is always in exactly one [`Place`]. With nothing due it is idle. With something due it waits for its delay, then
+//! stands in the ready queue, and when its turn comes it is asked: its name is resolved, its address has a gate to
+//! pass, its robots.txt comes before its pages. A request in flight makes it wait again. A host that fails is left alone
+//! for longer and longer and, in the end, given up; a blocked one stays where it is until it is unblocked.
+//!
+//! The URLs themselves are in the store; a host holds only the few that it took for its next turns.
+
+mod host;
+mod workbench;
+
+pub use host::{Errand, HostState, Name, Place, Rules, RulesOf, Wait};
+pub use workbench::{Alarm, Workbench};

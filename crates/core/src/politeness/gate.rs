@@ -1,0 +1,167 @@
+//! The gate of an address: how many requests at once, and how far apart, whatever hosts they are for.
+//!
+//! Hosts that share an address queue at its gate in the order they came. A gate exists only while it has something to
+//! remember, so memory follows what is being asked, not what was ever asked.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::limits::BUSY_HOSTS_MAX;
+use crate::settings::Settings;
+use crate::time::Mono;
+use crate::url::AddressKey;
+
+/// What one address is doing.
+#[derive(Debug, Default)]
+pub struct Gate {
+    in_flight: u32,
+    next: Mono,
+    /// Hosts that wait for their turn; filled by [`Gates::turn`], emptied by [`Gates::admit_next`].
+    queue: VecDeque<u32>,
+    /// Hosts that said 429 or 503 lately, and until when that counts.
+    busy: Vec<(u32, Mono)>,
+    alarm: Mono,
+}
+
+/// Whether a request to some addresses may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Yes: it has been counted in.
+    Now,
+    /// No: the host was queued at this gate.
+    Later(AddressKey),
+}
+
+/// The gates of all addresses in use.
+#[derive(Debug, Default)]
+pub struct Gates {
+    gates: HashMap<AddressKey, Gate>,
+    swept_len: usize,
+}
+
+impl Gates {
+    /// Starts a request of `host` to `addresses` if all of them are free, or queues it at the first that is not.
+    pub fn turn(&mut self, host: u32, addresses: &[AddressKey], settings: &Settings, now: Mono) -> Turn {
+        for address in addresses {
+            let gate = self.gates.entry(*address).or_default();
+            if gate.in_flight >= settings.ip_parallel || now < gate.next {
+                gate.queue.push_back(host);
+                return Turn::Later(*address);
+            }
+        }
+        for address in addresses {
+            self.gates.entry(*address).or_default().in_flight += 1;
+        }
+        Turn::Now
+    }
+
+    /// Ends a request: `contacted` says whether the address was really asked, and so must be left alone for a while.
+    pub fn release(&mut self, address: AddressKey, contacted: bool, ended: Mono, delay: Duration) {
+        if let Some(gate) = self.gates.get_mut(&address) {
+            gate.in_flight = gate.in_flight.saturating_sub(1);
+            if contacted {
+                gate.next = gate.next.max(ended + delay);
+            }
+        }
+    }
+
+    /// Keeps an address closed until then.
+    pub fn close_until(&mut self, address: AddressKey, until: Mono) {
+        let gate = self.gates.entry(address).or_default();
+        gate.next = gate.next.max(until);
+    }
+
+    /// Notes that a host of this address is overloaded until then, and tells whether several are.
+    pub fn note_busy(&mut self, address: AddressKey, host: u32, now: Mono, until: Mono) -> bool {
+        let gate = self.gates.entry(address).or_default();
+        gate.busy.retain(|(other, until)| *other != host && *until > now);
+        if gate.busy.len() < BUSY_HOSTS_MAX {
+            gate.busy.push((host, until));
+        }
+        gate.busy.len() > 1
+    }
+
+    /// The moment to call [`Gates::admit_next`], if hosts wait here and no such moment is set yet.
+    pub fn wants_alarm(&mut self, address: AddressKey, settings: &Settings, now: Mono) -> Option<Mono> {
+        let gate = self.gates.get_mut(&address)?;
+        // With all slots taken, the end of a request calls; until then no time will help.
+        if gate.queue.is_empty() || gate.in_flight >= settings.ip_parallel {
+            return None;
+        }
+        let at = gate.next.max(now);
+        (gate.alarm <= now || gate.alarm > at).then(|| {
+            gate.alarm = at;
+            at
+        })
+    }
+
+    /// The host whose turn it is, if the gate is open.
+    pub fn admit_next(&mut self, address: AddressKey, settings: &Settings, now: Mono) -> Option<u32> {
+        let gate = self.gates.get_mut(&address)?;
+        if now < gate.next || gate.in_flight >= settings.ip_parallel {
+            return None;
+        }
+        gate.queue.pop_front()
+    }
+
+    /// When the address may next be asked.
+    pub fn next(&self, address: AddressKey) -> Option<Mono> {
+        self.gates.get(&address).map(|gate| gate.next)
+    }
+
+    /// Forgets gates that have nothing left to remember. Cheap: runs only when their number has doubled.
+    pub fn sweep(&mut self, now: Mono) {
+        if self.gates.len() < 2 * self.swept_len.max(512) {
+            return;
+        }
+        self.gates.retain(|_, gate| {
+            gate.busy.retain(|(_, until)| *until > now);
+            gate.in_flight > 0 || gate.next > now || !gate.queue.is_empty() || !gate.busy.is_empty()
+        });
+        self.swept_len = self.gates.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> AddressKey {
+        AddressKey::of([127, 0, 0, last].into())
+    }
+
+    #[test]
+    fn one_request_at_a_time_and_a_delay_between() {
+        let settings = Settings::default();
+        let mut gates = Gates::default();
+        let here = [address(1)];
+        assert_eq!(gates.turn(1, &here, &settings, Mono(0)), Turn::Now);
+        assert_eq!(gates.turn(2, &here, &settings, Mono(0)), Turn::Later(here[0]));
+        assert_eq!(gates.wants_alarm(here[0], &settings, Mono(0)), None);
+        gates.release(here[0], true, Mono(1_000), settings.ip_delay);
+        let opens = Mono(1_000) + settings.ip_delay;
+        assert_eq!(gates.admit_next(here[0], &settings, Mono(2_000)), None);
+        assert_eq!(gates.wants_alarm(here[0], &settings, Mono(2_000)), Some(opens));
+        assert_eq!(gates.wants_alarm(here[0], &settings, Mono(3_000)), None);
+        assert_eq!(gates.admit_next(here[0], &settings, opens), Some(2));
+        assert_eq!(gates.turn(2, &here, &settings, opens), Turn::Now);
+    }
+
+    #[test]
+    fn a_request_to_two_addresses_holds_both_or_none() {
+        let settings = Settings::default();
+        let mut gates = Gates::default();
+        assert_eq!(gates.turn(1, &[address(2)], &settings, Mono(0)), Turn::Now);
+        assert_eq!(gates.turn(2, &[address(1), address(2)], &settings, Mono(0)), Turn::Later(address(2)));
+        assert_eq!(gates.turn(3, &[address(1)], &settings, Mono(0)), Turn::Now);
+    }
+
+    #[test]
+    fn several_busy_hosts_make_a_busy_address() {
+        let mut gates = Gates::default();
+        assert!(!gates.note_busy(address(1), 1, Mono(0), Mono(100)));
+        assert!(!gates.note_busy(address(1), 1, Mono(10), Mono(110)));
+        assert!(gates.note_busy(address(1), 2, Mono(20), Mono(120)));
+        assert!(!gates.note_busy(address(1), 3, Mono(200), Mono(300)));
+    }
+}
