@@ -1,7 +1,6 @@
 //! What an agent is told and what it asks for: its only doors.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::parse::Link;
@@ -42,6 +41,8 @@ pub enum Event {
         ticket: Ticket,
         /// Its place in the journal.
         place: u64,
+        /// The record as it was written: with where its capture is, and without what the sieve knew already.
+        record: Box<Record>,
     },
     /// The operator speaks.
     Control(Control),
@@ -57,7 +58,7 @@ pub enum Action {
         /// Where the record is in the journal.
         place: u64,
         /// The record.
-        record: Arc<Record>,
+        record: Box<Record>,
     },
     /// Hand over the next URLs of a host that are due; answered by [`Event::Taken`].
     Take {
@@ -88,7 +89,7 @@ pub enum Action {
         /// To be given back with the answer.
         ticket: Ticket,
         /// The record.
-        record: Arc<Record>,
+        record: Box<Record>,
         /// The fetch that it settles.
         fetch: Option<FetchId>,
     },

@@ -18,7 +18,6 @@ mod status;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::frontier::{Alarm, Place, Wait, Workbench};
@@ -74,7 +73,7 @@ pub struct Agent {
     resolving: usize,
     flights: BTreeMap<FetchId, Flight>,
     /// Records on their way to the disk.
-    unsettled: BTreeMap<Ticket, Arc<Record>>,
+    unsettled: BTreeSet<Ticket>,
     /// How many of them answer a URL, and so will be pages.
     answered_unsettled: u64,
     /// Page requests in flight.
@@ -110,7 +109,7 @@ impl Agent {
             to_resolve: VecDeque::new(),
             resolving: 0,
             flights: BTreeMap::new(),
-            unsettled: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
             answered_unsettled: 0,
             pages_in_flight: 0,
             admitting: 0,
@@ -225,7 +224,7 @@ impl Agent {
             Event::Taken(taken) => self.on_taken(taken, now, out),
             Event::Resolved { host, answer } => self.on_resolved(&host, answer, now, out),
             Event::Fetched(fetched) => self.on_fetched(fetched, now, out),
-            Event::Recorded { ticket, place } => self.on_recorded(ticket, place, now, out),
+            Event::Recorded { ticket, place, record } => self.on_recorded(ticket, place, record, now, out),
             Event::Control(control) => self.on_control(control, now, out),
             Event::Wake => {}
         }
@@ -289,8 +288,17 @@ impl Agent {
         self.carry_on(index, now, out);
     }
 
-    fn on_recorded(&mut self, ticket: Ticket, place: u64, now: Now, out: &mut Vec<Action>) {
-        let Some(record) = self.unsettled.remove(&ticket) else { return };
+    fn on_recorded(
+        &mut self,
+        ticket: Ticket,
+        place: u64,
+        record: Box<Record>,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        if !self.unsettled.remove(&ticket) {
+            return;
+        }
         self.totals.count(&record);
         if let Record::Settled(settled) = &*record {
             let answered = matches!(settled.outcome, Outcome::Answered { .. });
@@ -346,9 +354,8 @@ impl Agent {
         }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        let record = Arc::new(record);
-        self.unsettled.insert(ticket, Arc::clone(&record));
-        out.push(Action::Write { ticket, record, fetch });
+        self.unsettled.insert(ticket);
+        out.push(Action::Write { ticket, record: Box::new(record), fetch });
     }
 
     /// What a seed redirects to counts as the seed, for the scope too.
