@@ -15,6 +15,7 @@
 
 mod control;
 mod dns;
+mod exchange;
 pub mod judge;
 pub mod kinds;
 pub mod plan;
@@ -144,7 +145,7 @@ impl WebConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kinds {
-    /// All there are; every second host is plain.
+    /// All there are; every third host is plain.
     All,
     /// Only those of these names, in turn.
     Only(Vec<String>),

@@ -155,6 +155,28 @@ enum What {
     Nothing,
 }
 
+/// A URL that a crawler has to fetch or try.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected<'a> {
+    /// Where it is.
+    pub host: Host<'a>,
+    /// Whether over TLS.
+    pub https: bool,
+    /// Path and query.
+    pub target: &'a str,
+    /// Whether it has to be fetched or tried.
+    pub rule: Rule,
+    /// Identity of the URL.
+    pub key: u64,
+}
+
+impl Expected<'_> {
+    /// The whole URL.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.host.origin_as(self.https), self.target)
+    }
+}
+
 /// One request, as far as answers depend on it.
 #[derive(Clone, Copy)]
 pub struct Visit<'a> {
@@ -176,7 +198,10 @@ impl Plan {
         let all = kinds::all();
         let find = |name: &String| kinds::find(name).ok_or_else(|| WebError::UnknownKind(name.clone()));
         let cycle: Vec<usize> = match &config.kinds {
-            Kinds::All => (1..all.len()).flat_map(|kind| [0, kind]).collect(),
+            Kinds::All => {
+                let others: Vec<usize> = (1..all.len()).collect();
+                others.chunks(2).flat_map(|two| std::iter::once(0).chain(two.iter().copied())).collect()
+            }
             Kinds::Only(names) => names.iter().map(find).collect::<Result<_, _>>()?,
         };
         if cycle.is_empty() {
@@ -379,27 +404,26 @@ impl<'p> Host<'p> {
         (page > 0 && page < self.pages() && !number.starts_with(['0', '+'])).then_some(page)
     }
 
-    /// Names every URL that a crawler has to fetch or try: `(host, https, target, rule, key)`.
-    pub fn expected(&self, mut each: impl FnMut(Host<'p>, bool, &str, Rule, u64)) {
+    /// Names every URL that a crawler has to fetch or try.
+    pub fn expected(&self, mut each: impl FnMut(&Expected<'_>)) {
         let (sub, https) = self.home();
         let home = Host { sub, ..*self };
+        let mut name = |host: Host<'_>, https: bool, target: &str, rule: Rule| {
+            if matches!(rule, Rule::Expected | Rule::Tried(_)) {
+                each(&Expected { host, https, target, rule, key: host.url_key(https, target) });
+            }
+        };
         if self.kind.home == Home::Moved {
-            let bare = Host { sub: Sub::Bare, ..*self };
-            each(bare, false, "/", Rule::Expected, bare.url_key(false, "/"));
+            name(Host { sub: Sub::Bare, ..*self }, false, "/", Rule::Expected);
         }
         let mut target = String::new();
         for page in 0..self.pages() {
             target.clear();
             page_target(&mut target, u64::from(page));
-            let overridden = page == 0 && !matches!(home.resolve(https, "/").what, What::Page(_));
-            if matches!(self.kind.base, Rule::Expected | Rule::Tried(_)) && !overridden {
-                each(home, https, &target, self.kind.base, home.url_key(https, &target));
-            }
+            name(home, https, &target, self.kind.base);
         }
         for special in (self.kind.specials)(&home) {
-            if matches!(special.rule, Rule::Expected | Rule::Tried(_)) {
-                each(home, https, &special.target, special.rule, home.url_key(https, &special.target));
-            }
+            name(home, https, &special.target, special.rule);
         }
     }
 
@@ -515,5 +539,104 @@ fn page_target(out: &mut String, page: u64) {
             // Writing to a String cannot fail.
             let _ = write!(out, "/p/{page}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::web::PageBytes;
+
+    fn plan(hosts: u32, kinds: &str) -> Plan {
+        let config =
+            WebConfig { hosts, kinds: kinds.parse().unwrap(), http_port: 8080, ..WebConfig::default() };
+        Plan::new(WebConfig { https_port: 8443, page_bytes: PageBytes::Fixed(3_000), ..config }).unwrap()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_web() {
+        let (one, two) = (plan(300, "all"), plan(300, "all"));
+        let other = Plan::new(WebConfig { seed: 2, ..one.config.clone() }).unwrap();
+        assert_eq!(one.seeds(), two.seeds());
+        for index in [0, 1, 2, 77, 298] {
+            let [a, b, c] = [&one, &two, &other].map(|plan| plan.host(index).unwrap());
+            assert_eq!(a.page(0), b.page(0));
+            assert_ne!(a.page(0), c.page(0), "{a:?}");
+        }
+    }
+
+    #[test]
+    fn a_plain_host_is_the_same_whatever_else_the_web_has() {
+        let (all, plain) = (plan(400, "all"), plan(200, "plain"));
+        let [a, b] = [&all, &plain].map(|plan| plan.by_name("plain-17.test").unwrap());
+        assert_eq!((a.pages(), a.home(), a.latency()), (b.pages(), b.home(), b.latency()));
+    }
+
+    #[test]
+    fn names_and_addresses_lead_back_to_their_host() {
+        let plan = plan(1_000, "all");
+        let mut names = HashSet::new();
+        for host in plan.hosts() {
+            assert_eq!(plan.by_name(&host.name()).map(|host| host.index), Some(host.index));
+            assert!(names.insert(host.name()));
+            let address = host.address();
+            assert!(address.octets()[1] < 128, "{host:?} is at {address}");
+            if !host.kind.shared_address {
+                assert_eq!(plan.by_address(address).map(|host| host.index), Some(host.index));
+            }
+        }
+        for no_name in
+            ["plain-01.test", "plain-.test", "www.plain-0.test", "plain-0", "x.test", "plain-99999999.test"]
+        {
+            assert!(plan.by_name(no_name).is_none(), "{no_name}");
+        }
+        assert!(plan.by_name("WWW.Moved-0.Test.").is_some());
+    }
+
+    #[test]
+    fn two_hundred_hosts_have_every_kind() {
+        let plan = plan(200, "all");
+        let kinds: HashSet<usize> = plan.hosts().map(|host| host.kind_index).collect();
+        assert_eq!(kinds.len(), kinds::all().len());
+    }
+
+    /// All hrefs on an ordinary page.
+    fn links(host: &Host<'_>, page: u32) -> Vec<String> {
+        let html = String::from_utf8(host.page(page)).unwrap();
+        html.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_page_is_reachable_from_its_front_page() {
+        let plan = plan(3, "plain");
+        let host = plan.host(1).unwrap();
+        let mut found: HashSet<String> = HashSet::from(["/".to_owned()]);
+        let mut open = vec![0];
+        while let Some(page) = open.pop() {
+            for link in links(&host, page).into_iter().filter(|link| link.starts_with('/')) {
+                if found.insert(link.clone()) {
+                    open.push(host.page_of(&link).unwrap());
+                }
+            }
+        }
+        assert_eq!(found.len(), host.pages() as usize);
+    }
+
+    #[test]
+    fn every_host_is_reachable_from_the_first() {
+        let plan = plan(500, "all");
+        let mut found = HashSet::from([0]);
+        let mut open = vec![plan.host(0).unwrap()];
+        while let Some(host) = open.pop() {
+            for link in links(&host, 0) {
+                let Some((other, ..)) = plan.locate(&link) else { continue };
+                if found.insert(other.index) && other.kind_index == 0 {
+                    open.push(other);
+                }
+            }
+        }
+        assert_eq!(found.len(), 500);
     }
 }

@@ -126,16 +126,16 @@ pub(super) fn verdict(plan: &Plan, judge: &Judge) -> Verdict {
 
 fn judge_host(verdict: &mut Verdict, judge: &Judge, host: &Host<'_>) {
     let (mut expected, mut served) = (0, 0);
-    host.expected(|host, https, target, rule, key| {
+    host.expected(|url| {
         expected += 1;
-        let seen = judge.urls.get(&key);
-        let done = match rule {
+        let seen = judge.urls.get(&url.key);
+        let done = match url.rule {
             Rule::Tried(_) => seen.is_some_and(|url| url.attempts > 0),
             _ => seen.is_some_and(|url| url.whole),
         };
         served += u64::from(done);
         if !done {
-            verdict.missed.add(|| format!("{}{target}", host.origin_as(https)));
+            verdict.missed.add(|| url.url());
         }
     });
     verdict.expected += expected;

@@ -3,8 +3,20 @@
 //! A kind is a row of a table: what differs from [`PLAIN`]. The rules follow the project's documented behaviour; where
 //! that is silent, the kind's `about` says what is expected instead. To add a kind, add a row.
 
+mod bodies;
+mod charsets;
+mod codings;
 mod connections;
+mod directives;
+mod heads;
+mod html;
 mod names;
+mod redirects;
+mod robots;
+mod sitemaps;
+mod statuses;
+mod traps;
+mod urls;
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -13,6 +25,8 @@ use super::{
     reply::Reply,
     text::small_page,
 };
+
+pub(super) use codings::prepare;
 
 /// How often a URL that fails is tried, at most.
 pub const ATTEMPTS_MAX: u32 = 4;
@@ -35,7 +49,7 @@ pub struct Kind {
     pub base: Rule,
     /// Answers robots.txt.
     pub robots: fn(&Visit<'_>) -> Reply,
-    /// Its pages that are not ordinary. A special `/` replaces the front page.
+    /// Its pages that are not ordinary.
     pub specials: fn(&Host<'_>) -> Vec<Special>,
     /// Pages that are too many to list.
     pub open: fn(&Host<'_>, &str) -> Option<Special>,
@@ -211,7 +225,23 @@ pub const PLAIN: Kind = Kind {
 /// All kinds; the first is [`PLAIN`].
 pub fn all() -> &'static [Kind] {
     static ALL: LazyLock<Vec<Kind>> = LazyLock::new(|| {
-        let tables = [vec![PLAIN], connections::kinds(), names::kinds()];
+        let tables = [
+            vec![PLAIN],
+            robots::kinds(),
+            directives::kinds(),
+            redirects::kinds(),
+            statuses::kinds(),
+            bodies::kinds(),
+            codings::kinds(),
+            charsets::kinds(),
+            html::kinds(),
+            urls::kinds(),
+            traps::kinds(),
+            sitemaps::kinds(),
+            heads::kinds(),
+            connections::kinds(),
+            names::kinds(),
+        ];
         tables.into_iter().flatten().collect()
     });
     &ALL
