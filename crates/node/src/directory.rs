@@ -1,0 +1,633 @@
+//! The directory of a crawl: what is where in it, who may use it, and whether a command may go on with it.
+//!
+//! `crawl.toml` records the settings of the last run, the seeds of all runs and whether the crawl is finished; it is also a
+//! file for `--config`. It is written before anything is fetched and replaced atomically, so that it is there and whole
+//! whenever the directory holds anything else. One process at a time holds the lock.
+//!
+//! The seeds that it records may not have reached the crawl's journal (a crash can come between), so whoever runs a crawl
+//! offers all of them again; those that are known cost nothing.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use nephila_core::url::{Host, Url};
+
+use crate::config::table::SETTINGS;
+use crate::config::{Config, Layer, Mistakes, NOTES};
+use crate::seeds;
+
+/// The version of the form of the directory.
+const FORMAT: i64 = 1;
+/// More seeds than this are kept in a file of their own.
+const URLS_MAX: usize = 50;
+/// Settings that have to stay as they are, because what was left aside cannot be found again.
+const SCOPE: &[&str] = &["scope", "include", "exclude"];
+/// How many entries of the current directory are looked at for crawls.
+const ENTRIES_MAX: usize = 10_000;
+/// How many crawls a message lists.
+const LISTED_MAX: usize = 10;
+
+const RECORD: &str = "crawl.toml";
+const LOCK: &str = "lock";
+const SEEDS: &str = "seeds.txt";
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// It holds something else.
+    #[error("{0} exists and is not a crawl: choose another directory with --out")]
+    NotACrawl(PathBuf),
+    /// There is no crawl there.
+    #[error("there is no crawl in {0}: name its directory with --out")]
+    NoCrawl(PathBuf),
+    /// No crawl was named, and there is none near.
+    #[error("there is no crawl below the current directory: name its directory with --out")]
+    NoneNear,
+    /// No crawl was named, and there are several near.
+    #[error("several crawls are below the current directory: choose one with --out\n{}", listed(.0))]
+    SeveralNear(Vec<PathBuf>),
+    /// Another process uses it.
+    #[error("{} in {dir} already: `nephila stop --out {dir}` ends it", who(*.pid), dir = .dir.display())]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+        /// The process, if it is known.
+        pid: Option<u32>,
+    },
+    /// The scope is not that of the earlier runs.
+    #[error(
+        "the crawl in {} has another scope:\n{}\nrepeat its scope ({old}), or begin another crawl with --out",
+        .dir.display(),
+        .differences.join("\n")
+    )]
+    ScopeChanged {
+        /// The directory.
+        dir: PathBuf,
+        /// What differs, a line each.
+        differences: Vec<String>,
+        /// The flags that give the recorded scope.
+        old: String,
+    },
+    /// No seed is given or recorded.
+    #[error(
+        "there is nothing to start from: name a URL, as in `nephila crawl https://example.org/`, or a file with --seeds"
+    )]
+    NoSeeds,
+    /// What an earlier run wrote cannot be read.
+    #[error("{} cannot be used: {mistakes}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        mistakes: Mistakes,
+    },
+    /// It was written by a version that knows more than this one.
+    #[error("{} has format {found}, and this version knows {FORMAT}: use a newer nephila", .path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl DirectoryError {
+    /// The exit code of a process that ends with it.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            DirectoryError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => 4,
+            DirectoryError::Io { .. } | DirectoryError::Locked { .. } | DirectoryError::Damaged { .. } => 1,
+            _ => 2,
+        }
+    }
+}
+
+fn listed(dirs: &[PathBuf]) -> String {
+    let mut lines: Vec<String> =
+        dirs.iter().take(LISTED_MAX).map(|dir| format!("  {}", dir.display())).collect();
+    if dirs.len() > LISTED_MAX {
+        lines.push(format!("  and {} more", dirs.len() - LISTED_MAX));
+    }
+    lines.join("\n")
+}
+
+fn who(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("process {pid} is at work"),
+        None => "another process is at work".to_owned(),
+    }
+}
+
+fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+    let what = format!("{what} {}", path.display());
+    move |source| DirectoryError::Io { what, source }
+}
+
+/// What a command would do in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Begin a crawl.
+    New,
+    /// Go on with the crawl that is there.
+    Resume {
+        /// How many seeds are new to it.
+        seeds_added: usize,
+    },
+    /// Nothing: the crawl is finished, and nothing new is asked of it.
+    Finished,
+}
+
+/// What a crawl's directory records.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The settings of its last run.
+    pub config: Config,
+    /// The seeds of all runs.
+    pub seeds: Vec<Url>,
+    /// Whether every URL of it is settled.
+    pub finished: bool,
+}
+
+impl Recorded {
+    /// Reads what is recorded in a directory.
+    pub fn load(dir: &Path) -> Result<Recorded, DirectoryError> {
+        let path = dir.join(RECORD);
+        if !path.exists() {
+            return Err(DirectoryError::NoCrawl(dir.to_owned()));
+        }
+        let text = fs::read_to_string(&path).map_err(cannot("read", &path))?;
+        let notes = text.parse::<toml::Table>().ok().and_then(|table| table.get(NOTES).cloned());
+        let found = notes.as_ref().and_then(|notes| notes.get("format")).and_then(toml::Value::as_integer);
+        if let Some(found) = found.filter(|found| *found > FORMAT) {
+            return Err(DirectoryError::Newer { path, found });
+        }
+        let mut mistakes = Mistakes::default();
+        if found.is_none() {
+            mistakes.add(format!("it lacks the table [{NOTES}] with its format"));
+        }
+        let layer = Layer::text(RECORD, dir, &text, &mut mistakes);
+        let config = Config::build(&[layer], &mut mistakes);
+        let seeds = seeds::read(&config, &mut mistakes);
+        let finished = notes.and_then(|notes| notes.get("finished")?.as_bool()).unwrap_or(false);
+        match mistakes.check() {
+            Ok(()) => Ok(Recorded { config, seeds, finished }),
+            Err(mistakes) => Err(DirectoryError::Damaged { path, mistakes }),
+        }
+    }
+
+    /// Whether the record in a directory is a crawl's and not another program's file of the same name.
+    fn is_one(dir: &Path) -> bool {
+        let text = fs::read_to_string(dir.join(RECORD)).unwrap_or_default();
+        text.parse::<toml::Table>().is_ok_and(|table| table.get(NOTES).is_some_and(toml::Value::is_table))
+    }
+
+    /// What differs between the recorded scope and that of a command.
+    fn scope_differences(&self, dir: &Path, config: &Config) -> Result<(), DirectoryError> {
+        let mut differences = Vec::new();
+        let mut old = Vec::new();
+        for setting in SETTINGS.iter().filter(|setting| SCOPE.contains(&setting.name)) {
+            let (was, is) = (setting.show(&self.config), setting.show(config));
+            let said =
+                |shown: &Option<_>| shown.as_ref().map_or("none".to_owned(), crate::config::Shown::toml);
+            if was != is {
+                differences.push(format!("  {}: {} there, {} here", setting.name, said(&was), said(&is)));
+            }
+            if let Some(was) = was {
+                old.extend(was.each().map(|word| format!("--{} {}", setting.name, shell_word(word))));
+            }
+        }
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(DirectoryError::ScopeChanged { dir: dir.to_owned(), differences, old: old.join(" ") })
+    }
+
+    /// Whether a command lets more URLs in than the recorded settings did.
+    fn is_widened_by(&self, config: &Config) -> bool {
+        let (was, is) = (&self.config.settings, &config.settings);
+        is.max_depth > was.max_depth || is.max_host_pages > was.max_host_pages || is.max_urls > was.max_urls
+    }
+}
+
+/// A word as a shell has to be told it.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// What a command would do in a directory, and with which seeds. Changes nothing.
+pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Url>), DirectoryError> {
+    if !dir.join(RECORD).exists() {
+        check_free(dir)?;
+        return if seeds.is_empty() {
+            Err(DirectoryError::NoSeeds)
+        } else {
+            Ok((Start::New, seeds.to_vec()))
+        };
+    }
+    let mut recorded = Recorded::load(dir)?;
+    recorded.scope_differences(dir, config)?;
+    let seeds_added = seeds::merge(&mut recorded.seeds, seeds);
+    if recorded.finished && seeds_added == 0 && !recorded.is_widened_by(config) {
+        return Ok((Start::Finished, recorded.seeds));
+    }
+    Ok((Start::Resume { seeds_added }, recorded.seeds))
+}
+
+/// A directory may become a crawl if there is nothing in it but what an attempt to begin one can have left.
+fn check_free(dir: &Path) -> Result<(), DirectoryError> {
+    let ours =
+        |name: &std::ffi::OsStr| name == LOCK || name == SEEDS || name.to_string_lossy().ends_with(".tmp");
+    let mut entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(DirectoryError::NotACrawl(dir.to_owned()));
+        }
+        Err(error) => return Err(cannot("read", dir)(error)),
+    };
+    if entries.any(|entry| entry.is_ok_and(|entry| !ours(&entry.file_name()))) {
+        return Err(DirectoryError::NotACrawl(dir.to_owned()));
+    }
+    Ok(())
+}
+
+/// The right to change a crawl, until it is dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code, reason = "open as long as the lock is held")] File);
+
+impl Lock {
+    /// Takes the lock of a crawl, or says who has it.
+    pub fn take(dir: &Path) -> Result<Lock, DirectoryError> {
+        let path = dir.join(LOCK);
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(cannot("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                // Whose it is is a courtesy; the lock holds without it.
+                let _ = file.take(20).read_to_string(&mut pid);
+                return Err(DirectoryError::Locked { dir: dir.to_owned(), pid: pid.trim().parse().ok() });
+            }
+            Err(TryLockError::Error(error)) => return Err(cannot("lock", &path)(error)),
+        }
+        let write = |file: &mut File| -> io::Result<()> {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write(&mut file).map_err(cannot("write", &path))?;
+        Ok(Lock(file))
+    }
+}
+
+/// The directory of a crawl that this process runs.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// The part of its record that stays as it is during the run.
+    settings: String,
+    _lock: Lock,
+}
+
+impl Directory {
+    /// Begins a crawl or takes one up again, and returns all its seeds. `seeds` may be empty if the directory is a crawl.
+    pub fn open(
+        path: &Path,
+        config: &Config,
+        seeds: &[Url],
+    ) -> Result<(Directory, Start, Vec<Url>), DirectoryError> {
+        // Before the lock is taken, so that nothing is left behind in a directory that is not ours.
+        plan(path, config, seeds)?;
+        fs::create_dir_all(path).map_err(cannot("make", path))?;
+        let lock = Lock::take(path)?;
+        let (start, seeds) = plan(path, config, seeds)?;
+        let settings = settings_text(config, &seeds);
+        let directory = Directory { path: path.to_owned(), settings, _lock: lock };
+        if start != Start::Finished {
+            if seeds.len() > URLS_MAX {
+                let lines: String = seeds.iter().map(|seed| format!("{seed}\n")).collect();
+                directory.replace(SEEDS, &lines)?;
+            }
+            directory.record(false)?;
+        }
+        Ok((directory, start, seeds))
+    }
+
+    /// Records that every URL of the crawl is settled.
+    pub fn mark_finished(&self) -> Result<(), DirectoryError> {
+        self.record(true)
+    }
+
+    fn record(&self, finished: bool) -> Result<(), DirectoryError> {
+        let version = env!("CARGO_PKG_VERSION");
+        let text = format!(
+            "# A crawl by nephila. `nephila crawl --out` with this directory goes on with it.\n{}\n\
+             [{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\nfinished = {finished}\n",
+            self.settings
+        );
+        self.replace(RECORD, &text)
+    }
+
+    fn replace(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
+        let path = self.path.join(name);
+        write_atomically(&path, text.as_bytes()).map_err(cannot("write", &path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The settings and seeds as they are recorded. The directory itself is not: it may be moved.
+fn settings_text(config: &Config, seeds: &[Url]) -> String {
+    let mut text = if seeds.len() > URLS_MAX {
+        format!("seeds = \"{SEEDS}\"\n")
+    } else {
+        let quoted = |seed: &Url| format!("    {},\n", toml::Value::String(seed.to_string()));
+        format!("urls = [\n{}]\n", seeds.iter().map(quoted).collect::<String>())
+    };
+    text.push_str(&config.to_toml(false, &["urls", "seeds", "out"]));
+    text
+}
+
+/// Where the WARC files of a crawl are.
+pub fn archive(dir: &Path) -> PathBuf {
+    dir.join("archive")
+}
+
+/// The index of all WARC files of a crawl.
+pub fn index(dir: &Path) -> PathBuf {
+    dir.join("index.cdxj")
+}
+
+/// The log of all attempts.
+pub fn fetch_log(dir: &Path) -> PathBuf {
+    dir.join("logs/fetch.jsonl")
+}
+
+/// Where bodies wait that are too large for memory.
+pub fn spill(dir: &Path) -> PathBuf {
+    dir.join("spill")
+}
+
+/// Where a running crawl listens.
+pub fn control_socket(dir: &Path) -> PathBuf {
+    dir.join("control.sock")
+}
+
+/// The directory of a crawl that names none: after its first seed.
+pub fn default_for(seeds: &[Url]) -> Result<PathBuf, DirectoryError> {
+    let first = seeds.first().ok_or(DirectoryError::NoSeeds)?;
+    // Colons of IPv6 addresses mean something to some tools.
+    Ok(PathBuf::from(format!("nephila-{}", Host::of(first).as_str().replace(':', "-"))))
+}
+
+/// The only crawl that is the given directory or directly below it.
+pub fn find(near: &Path) -> Result<PathBuf, DirectoryError> {
+    if near.join(RECORD).exists() {
+        return Ok(near.to_owned());
+    }
+    let entries = fs::read_dir(near).map_err(cannot("read", near))?;
+    let mut crawls: Vec<PathBuf> = entries
+        .take(ENTRIES_MAX)
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join(RECORD).exists() && Recorded::is_one(path))
+        .collect();
+    crawls.sort();
+    match crawls.len() {
+        0 => Err(DirectoryError::NoneNear),
+        1 => Ok(crawls.remove(0)),
+        _ => Err(DirectoryError::SeveralNear(crawls)),
+    }
+}
+
+/// Renames the directory of a crawl, so that another can begin in its place, and returns the new name. Refuses what is
+/// not a crawl, and a crawl that runs.
+pub fn set_aside(dir: &Path) -> Result<PathBuf, DirectoryError> {
+    if !Recorded::is_one(dir) {
+        return Err(DirectoryError::NotACrawl(dir.to_owned()));
+    }
+    let _lock = Lock::take(dir)?;
+    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let name = std::path::absolute(dir).map_err(cannot("find", dir))?;
+    let beside = |suffix: String| {
+        let mut name = name.as_os_str().to_owned();
+        name.push(format!(".old-{stamp}{suffix}"));
+        PathBuf::from(name)
+    };
+    let free = (1..=100)
+        .map(|n| beside(if n == 1 { String::new() } else { format!("-{n}") }))
+        .find(|new| !new.exists());
+    let new = free.unwrap_or_else(|| beside(format!("-{}", std::process::id())));
+    fs::rename(dir, &new).map_err(cannot("rename", dir))?;
+    Ok(new)
+}
+
+/// Replaces a file so that after a crash at any moment either the old or the new one is there, whole.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    let temporary = PathBuf::from(name);
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urls(texts: &[&str]) -> Vec<Url> {
+        texts.iter().map(|text| Url::parse(text).unwrap()).collect()
+    }
+
+    fn config(flags: &[(&str, &str)]) -> Config {
+        let mut mistakes = Mistakes::default();
+        let given = flags.iter().map(|(name, word)| ((*name).to_owned(), vec![(*word).to_owned()]));
+        let config = Config::build(&[Layer::flags(given.collect())], &mut mistakes);
+        assert_eq!(mistakes.list(), [""; 0]);
+        config
+    }
+
+    /// What a second command does in the directory of a first.
+    fn second(
+        first: &[(&str, &str)],
+        finished: bool,
+        flags: &[(&str, &str)],
+        seeds: &[&str],
+    ) -> Result<(Start, Vec<Url>), DirectoryError> {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().join("crawl");
+        let (directory, start, _) =
+            Directory::open(&dir, &config(first), &urls(&["https://a.test/", "https://b.test/x"])).unwrap();
+        assert_eq!(start, Start::New);
+        if finished {
+            directory.mark_finished().unwrap();
+        }
+        drop(directory);
+        let planned = plan(&dir, &config(flags), &urls(seeds));
+        let (_, start, seeds) = Directory::open(&dir, &config(flags), &urls(seeds))?;
+        assert_eq!(planned.unwrap(), (start, seeds.clone()));
+        Ok((start, seeds))
+    }
+
+    #[test]
+    fn resuming() {
+        let both: &[&str] = &["https://a.test/", "https://b.test/x"];
+        let more: &[&str] = &["https://c.test/", "https://a.test/#same"];
+        type Flags = &'static [(&'static str, &'static str)];
+        // Flags of the first command, whether it finished, flags and seeds of the second, what that does, with how many.
+        let cases: &[(Flags, bool, Flags, &[&str], Start, usize)] = &[
+            (&[], false, &[], both, Start::Resume { seeds_added: 0 }, 2),
+            (&[], false, &[], &[], Start::Resume { seeds_added: 0 }, 2),
+            (&[], false, &[("delay", "9s")], more, Start::Resume { seeds_added: 1 }, 3),
+            (&[], true, &[], both, Start::Finished, 2),
+            (&[], true, &[("delay", "9s"), ("max-pages", "9")], both, Start::Finished, 2),
+            (&[], true, &[], more, Start::Resume { seeds_added: 1 }, 3),
+            (&[], true, &[("max-depth", "60")], both, Start::Resume { seeds_added: 0 }, 2),
+            (&[], true, &[("max-depth", "6")], both, Start::Finished, 2),
+            (&[("scope", "any")], true, &[("scope", "any")], both, Start::Finished, 2),
+        ];
+        for (first, finished, flags, seeds, start, count) in cases {
+            let (found, all) = second(first, *finished, flags, seeds).unwrap();
+            assert_eq!((found, all.len()), (*start, *count), "{first:?} {finished} {flags:?} {seeds:?}");
+        }
+    }
+
+    #[test]
+    fn another_scope_is_refused_with_the_difference() {
+        let first = &[("scope", "domain"), ("exclude", "a b")];
+        let error = second(first, false, &[("include", "x")], &["https://a.test/"]).unwrap_err();
+        let text = error.to_string();
+        for part in [
+            "scope: \"domain\" there, \"site\" here",
+            "exclude: [\"a b\"] there, none here",
+            "include: none there, [\"x\"] here",
+            "(--scope domain --exclude 'a b')",
+            "--out",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(error.exit_code(), 2);
+    }
+
+    #[test]
+    fn many_seeds_have_a_file() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path();
+        let many: Vec<Url> = (0..200).map(|n| Url::parse(&format!("https://h{n}.test/")).unwrap()).collect();
+        Directory::open(dir, &config(&[]), &many[..2]).unwrap();
+        assert!(!dir.join(SEEDS).exists());
+        let (_, start, _) = Directory::open(dir, &config(&[]), &many).unwrap();
+        assert_eq!(start, Start::Resume { seeds_added: 198 });
+        let recorded = Recorded::load(dir).unwrap();
+        assert_eq!(recorded.seeds.len(), 200);
+        // The record is a file for --config, and means this crawl.
+        let mut mistakes = Mistakes::default();
+        let again = Config::build(&[Layer::file(&dir.join(RECORD), &mut mistakes)], &mut mistakes);
+        assert_eq!(mistakes.list(), [""; 0]);
+        assert_eq!(again.out.unwrap().components().collect::<PathBuf>(), dir);
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let temporary = tempfile::tempdir().unwrap();
+        let seeds = urls(&["https://a.test/"]);
+        let first = Directory::open(temporary.path(), &config(&[]), &seeds).unwrap();
+        let error = Directory::open(temporary.path(), &config(&[]), &seeds).unwrap_err();
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        assert!(matches!(set_aside(temporary.path()), Err(DirectoryError::Locked { .. })));
+        drop(first);
+        Directory::open(temporary.path(), &config(&[]), &seeds).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_ours_stays_as_it_is() {
+        let temporary = tempfile::tempdir().unwrap();
+        fs::write(temporary.path().join("letter"), "dear").unwrap();
+        let error = Directory::open(temporary.path(), &config(&[]), &urls(&["https://a.test/"])).unwrap_err();
+        assert!(matches!(error, DirectoryError::NotACrawl(_)), "{error}");
+        assert!(matches!(set_aside(temporary.path()), Err(DirectoryError::NotACrawl(_))));
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 1);
+        let file = temporary.path().join("letter");
+        let error = Directory::open(&file, &config(&[]), &urls(&["https://a.test/"])).unwrap_err();
+        assert!(matches!(error, DirectoryError::NotACrawl(_)), "{error}");
+    }
+
+    #[test]
+    fn starting_over_keeps_the_old() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().join("crawl");
+        let seeds = urls(&["https://a.test/"]);
+        drop(Directory::open(&dir, &config(&[]), &seeds).unwrap());
+        let first = set_aside(&dir).unwrap();
+        drop(Directory::open(&dir, &config(&[]), &seeds).unwrap());
+        let second = set_aside(&dir).unwrap();
+        assert!(first != second && !dir.exists());
+        assert!(Recorded::load(&first).is_ok() && Recorded::load(&second).is_ok());
+    }
+
+    #[test]
+    fn damage_and_newer_formats_are_told() {
+        let temporary = tempfile::tempdir().unwrap();
+        for (text, expected) in [
+            ("", "lacks the table"),
+            ("[crawl]\nformat = 99", "use a newer nephila"),
+            ("foo = 1\nurls = [\"ftp://x/\"]\n[crawl]\nformat = 1", "2 mistakes"),
+            ("urls = ", "line 1"),
+        ] {
+            fs::write(temporary.path().join(RECORD), text).unwrap();
+            let error = plan(temporary.path(), &config(&[]), &[]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_only_crawl_is_found() {
+        let temporary = tempfile::tempdir().unwrap();
+        let seeds = urls(&["https://a.test/"]);
+        assert!(matches!(find(temporary.path()), Err(DirectoryError::NoneNear)));
+        let (one, two) = (temporary.path().join("one"), temporary.path().join("two"));
+        drop(Directory::open(&one, &config(&[]), &seeds).unwrap());
+        assert_eq!(find(temporary.path()).unwrap(), one);
+        assert_eq!(find(&one).unwrap(), one);
+        drop(Directory::open(&two, &config(&[]), &seeds).unwrap());
+        let error = find(temporary.path()).unwrap_err().to_string();
+        assert!(error.contains("/one\n") && error.contains("/two"), "{error}");
+    }
+
+    #[test]
+    fn names_of_directories() {
+        for (seed, name) in [
+            ("https://www.example.org/a", "nephila-www.example.org"),
+            ("http://127.0.0.1:8080/", "nephila-127.0.0.1"),
+            ("http://[::1]/", "nephila---1"),
+        ] {
+            assert_eq!(default_for(&urls(&[seed])).unwrap(), Path::new(name));
+        }
+        assert!(matches!(default_for(&[]), Err(DirectoryError::NoSeeds)));
+    }
+}
