@@ -73,6 +73,10 @@ impl RecordHead {
 
     fn parse(head: &[u8], offset: u64) -> Result<RecordHead, ReadError> {
         let malformed = |reason| ReadError::Malformed { offset, reason };
+        // Nothing else guards the head of a plain record against a hole that a power cut left in it.
+        if head.iter().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\r' | b'\n')) {
+            return Err(malformed("its head holds control characters"));
+        }
         let head = std::str::from_utf8(head).map_err(|_| malformed("its head is not UTF-8"))?;
         let mut lines = head.lines();
         if !lines.next().is_some_and(|version| version.starts_with("WARC/")) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nephila_archive::{Pointer, WarcWriter, read_record};
+use nephila_archive::{Options, Pointer, WarcWriter, read_record};
 use nephila_disk::{Disk, SimDisk};
 
 use crate::samples::{Sample, check_dir, chunked, noise, options, plain, time};
@@ -46,10 +46,9 @@ fn sample(random: &mut Random, count: usize) -> Sample {
 }
 
 /// Writes until a random end or until the disk fails, and says what is how safe.
-fn live(disk: Arc<dyn Disk>, gzip: bool, random: &mut Random, kept: &mut Vec<Kept>) {
+fn live(disk: Arc<dyn Disk>, options: &Options, random: &mut Random, kept: &mut Vec<Kept>) {
     let dir = PathBuf::from("/warc");
-    let Ok((mut writer, recovery)) = WarcWriter::open(Arc::clone(&disk), dir.clone(), options(5000, gzip))
-    else {
+    let Ok((mut writer, recovery)) = WarcWriter::open(Arc::clone(&disk), dir.clone(), options.clone()) else {
         return;
     };
     kept.retain(|capture| {
@@ -88,13 +87,15 @@ fn live(disk: Arc<dyn Disk>, gzip: bool, random: &mut Random, kept: &mut Vec<Kep
 fn run(seed: u64) {
     let mut random = Random(seed);
     let mut disk = SimDisk::new(seed);
-    let gzip = !seed.is_multiple_of(4);
+    // Small files roll often; large ones have more to lose.
+    let roll_bytes = [3_000, 20_000, 200_000][random.below(3) as usize];
+    let options = options(roll_bytes, random.below(3) > 0);
     let mut kept = Vec::new();
     for _ in 0..LIVES {
         if random.below(2) == 0 {
             disk.fail_after(random.below(120));
         }
-        live(Arc::new(disk.clone()), gzip, &mut random, &mut kept);
+        live(Arc::new(disk.clone()), &options, &mut random, &mut kept);
         if random.below(2) == 0 {
             disk = disk.kill();
         } else {
@@ -105,7 +106,7 @@ fn run(seed: u64) {
         }
     }
     // A last life without failures looks at what is left.
-    live(Arc::new(disk.clone()), gzip, &mut random, &mut kept);
+    live(Arc::new(disk.clone()), &options, &mut random, &mut kept);
 }
 
 #[test]
