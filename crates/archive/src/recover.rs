@@ -42,12 +42,16 @@ pub struct Repair {
 impl Recovery {
     /// Whether the record that a pointer names survived.
     ///
-    /// Ask about every pointer that was not known to be synced before anything new is written: a serial whose file did
-    /// not survive at all is given out again.
+    /// A serial whose file did not survive at all is given out again, unless [`Recovery::reserve`] keeps it.
     pub fn holds(&self, pointer: &Pointer) -> bool {
         let end = pointer.offset.checked_add(u64::from(pointer.length));
         let whole = self.files.get(&(pointer.shard, pointer.file));
         end.zip(whole).is_some_and(|(end, whole)| end <= *whole)
+    }
+
+    /// Keeps a serial from being given out: a file of that number did not survive, but records elsewhere name it.
+    pub fn reserve(&mut self, shard: u16, serial: u32) {
+        self.files.entry((shard, serial)).or_insert(0);
     }
 
     /// The first serial that no file of a shard has.

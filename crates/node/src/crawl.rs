@@ -1,0 +1,447 @@
+//! A run of a crawl: performs what the agent decides and tells it what came of it.
+//!
+//! One thread runs the agent, the sieve and all connections; a second one compresses, digests and writes
+//! ([`crate::writer`]). Every action is performed in the order in which the agent gave it, and every answer comes back as
+//! an event; nothing is decided here.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nephila_core::agent::{Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, StoredHost, Ticket};
+use nephila_core::record::Record;
+use nephila_core::time::{Mono, Now};
+use nephila_core::url::Url;
+use nephila_disk::RealDisk;
+use nephila_store::Store;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::control::{self, Asked, Request, Response};
+use crate::directory::{self, Directory};
+use crate::display::Display;
+use crate::dns::Resolver;
+use crate::fetch::{Captured, FetchConfig, Fetcher, SetupError};
+use crate::fetch_log::Attempt;
+use crate::summary::Summary;
+use crate::why;
+use crate::writer::{self, Done, Job, WriteError, Writing};
+
+/// Inputs that are handled before the display and the timers get a look in again.
+const INPUTS_MAX: usize = 256;
+
+/// How often the display is brought up to date.
+const DISPLAY_EVERY: Duration = Duration::from_millis(250);
+
+/// Why a run could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CrawlError {
+    /// The runtime could not be started.
+    #[error("cannot start")]
+    Start(#[source] std::io::Error),
+    /// The means to fetch could not be set up.
+    #[error("cannot set up fetching")]
+    Fetch(#[from] SetupError),
+    /// The control socket could not be opened.
+    #[error("cannot listen on the control socket")]
+    Control(#[source] std::io::Error),
+    /// Nothing can be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The index could not be written.
+    #[error("cannot write the index of the archive")]
+    Index(#[source] nephila_archive::Error),
+    /// The directory could not be brought up to date.
+    #[error(transparent)]
+    Directory(#[from] directory::DirectoryError),
+}
+
+/// What reaches the loop from elsewhere.
+enum Input {
+    Event(Event),
+    Fetched(Box<(Fetched, Option<Captured>)>),
+    Durable(Vec<Done>),
+    WriterEnded,
+}
+
+/// Runs the crawl in `directory` until it ends, and says how it went. `seeds` are all its seeds, old and new.
+pub fn run(
+    config: &Config,
+    directory: &Directory,
+    seeds: Vec<Url>,
+    display: &mut Display,
+) -> Result<Summary, CrawlError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CrawlError::Start)?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut run = Run::open(config, directory)?;
+        let reason = run.work(seeds, display).await;
+        run.close(directory, reason)
+    })
+}
+
+struct Run {
+    agent: Agent,
+    store: Store,
+    fetcher: Rc<Fetcher>,
+    resolver: Rc<Resolver>,
+    writing: Writing,
+    inputs: UnboundedSender<Input>,
+    received: UnboundedReceiver<Input>,
+    requests: UnboundedReceiver<Asked>,
+    /// Answers that the store gave at once; filled by `perform`, emptied by `settle`.
+    answers: VecDeque<Event>,
+    /// What a fetch received, from its end to the record that settles it.
+    held: HashMap<FetchId, (Option<Captured>, Attempt)>,
+    /// Breaking off a fetch under way.
+    abandon: HashMap<FetchId, oneshot::Sender<()>>,
+    /// Orders under way, for the log.
+    orders: HashMap<FetchId, Order>,
+    /// People who wait for a record to become durable.
+    waiting: HashMap<Ticket, oneshot::Sender<Response>>,
+    ended: Option<StopReason>,
+    failed: bool,
+    before: nephila_core::agent::Totals,
+}
+
+impl Run {
+    fn open(config: &Config, directory: &Directory) -> Result<Run, CrawlError> {
+        let parallel = raise_descriptor_limit().min(config.settings.parallel);
+        let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
+        let mut agent = Agent::new(settings, config.scope(&[]));
+        let dir = directory.path();
+        let opened = writer::open(Arc::new(RealDisk), dir, config, &mut |record| agent.replay(record))?;
+        let (inputs, received) = unbounded_channel();
+        let writing = start_writing(opened.writer, inputs.clone())?;
+        let requests = control::serve(&directory::control_socket(dir)).map_err(CrawlError::Control)?;
+        Ok(Run {
+            before: agent.totals().clone(),
+            agent,
+            store: opened.store,
+            fetcher: Fetcher::new(FetchConfig::from_config(config, &directory::spill(dir)))?,
+            resolver: Rc::new(Resolver::new(config.dns, config.dns_timeout)?),
+            writing,
+            inputs,
+            received,
+            requests,
+            answers: VecDeque::new(),
+            held: HashMap::new(),
+            abandon: HashMap::new(),
+            orders: HashMap::new(),
+            waiting: HashMap::new(),
+            ended: None,
+            failed: false,
+        })
+    }
+
+    /// Works until the agent says that it is enough, or nothing can be written any more.
+    async fn work(&mut self, seeds: Vec<Url>, display: &mut Display) -> StopReason {
+        let mut interrupts = Signals::listen();
+        let mut ticks = tokio::time::interval(DISPLAY_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut actions = Vec::new();
+        self.agent.start(Clock::now(), stored_hosts(&self.store), &mut actions);
+        self.perform(actions);
+        self.settle();
+        let new = new_seeds(&self.store, seeds);
+        if !new.is_empty() {
+            self.step(Event::Seeds(new));
+        }
+        loop {
+            self.settle();
+            if let Some(reason) = self.ended {
+                return reason;
+            }
+            let wake = self.agent.next_wake();
+            tokio::select! {
+                Some(input) = self.received.recv() => {
+                    self.take_in(input);
+                    for _ in 0..INPUTS_MAX {
+                        let Ok(input) = self.received.try_recv() else { break };
+                        self.take_in(input);
+                    }
+                }
+                Some((request, reply)) = self.requests.recv() => self.answer(request, reply),
+                reason = interrupts.next() => self.step(Event::Control(Control::Stop(reason))),
+                () = sleep_until(wake) => self.step(Event::Wake),
+                _ = ticks.tick() => display.update(&self.agent.status(Clock::now()), self.agent.elapsed(Clock::now())),
+            }
+        }
+    }
+
+    fn take_in(&mut self, input: Input) {
+        match input {
+            Input::Event(event) => self.step(event),
+            Input::Fetched(outcome) => {
+                let (fetched, capture) = *outcome;
+                self.abandon.remove(&fetched.fetch);
+                if let Some(order) = self.orders.remove(&fetched.fetch) {
+                    let attempt = attempt(order, &fetched, Clock::now());
+                    self.held.insert(fetched.fetch, (capture, attempt));
+                }
+                self.step(Event::Fetched(fetched));
+            }
+            Input::Durable(durable) => {
+                for Done { ticket, place, record } in durable {
+                    if let Record::Settled(settled) = &*record {
+                        self.store.settle(place, settled);
+                    }
+                    if let Some(reply) = self.waiting.remove(&ticket) {
+                        // Whoever asked may have gone.
+                        let _ = reply.send(Response::Done);
+                    }
+                    self.step(Event::Recorded { ticket, place, record });
+                }
+            }
+            Input::WriterEnded => {
+                self.failed = true;
+                self.ended.get_or_insert(StopReason::Error);
+            }
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.agent.step(Clock::now(), event, &mut actions);
+        self.perform(actions);
+    }
+
+    /// Gives the agent the answers that are there already, until there are none.
+    fn settle(&mut self) {
+        while let Some(event) = self.answers.pop_front() {
+            self.step(event);
+        }
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Admit { place, record } => {
+                    self.answers.push_back(Event::Admitted(self.store.admit(place, &record)));
+                }
+                Action::Take { host, max } => match self.store.take(&host, max, Clock::now().wall) {
+                    Ok(taken) => self.answers.push_back(Event::Taken(taken)),
+                    Err(error) => self.fail(&error),
+                },
+                Action::PutBack { host, due } => self.store.put_back(&host, due),
+                Action::Resolve { host } => {
+                    let (resolver, inputs) = (Rc::clone(&self.resolver), self.inputs.clone());
+                    tokio::task::spawn_local(async move {
+                        let answer = resolver.resolve(&host).await;
+                        // The loop may have ended; then nobody needs the answer.
+                        let _ = inputs.send(Input::Event(Event::Resolved { host, answer }));
+                    });
+                }
+                Action::Fetch(order) => self.fetch(order),
+                Action::Abandon(fetch) => {
+                    if let Some(abandon) = self.abandon.remove(&fetch) {
+                        let _ = abandon.send(());
+                    }
+                }
+                Action::Write { ticket, mut record, fetch } => {
+                    self.store.prune(&mut record);
+                    let (capture, attempt) = match fetch.and_then(|fetch| self.held.remove(&fetch)) {
+                        Some((capture, attempt)) => (capture, Some(attempt)),
+                        None => (None, None),
+                    };
+                    self.writing.write(Job { ticket, record, capture, attempt }, Clock::now().wall);
+                }
+                Action::End(reason) => {
+                    self.ended.get_or_insert(reason);
+                }
+            }
+        }
+    }
+
+    fn fetch(&mut self, order: Order) {
+        let fetch = order.fetch;
+        let (abandon, abandoned) = oneshot::channel();
+        self.abandon.insert(fetch, abandon);
+        self.orders.insert(fetch, order.clone());
+        let (fetcher, inputs) = (Rc::clone(&self.fetcher), self.inputs.clone());
+        tokio::task::spawn_local(async move {
+            let outcome = fetcher.fetch(order, abandoned).await;
+            let _ = inputs.send(Input::Fetched(Box::new((outcome.fetched, outcome.capture))));
+        });
+    }
+
+    /// The store cannot be read: what is in flight cannot be told from what is done, so nothing more is asked of anybody.
+    fn fail(&mut self, error: &dyn std::error::Error) {
+        crate::display::error(error);
+        self.ended.get_or_insert(StopReason::Error);
+    }
+
+    fn answer(&mut self, request: Request, reply: oneshot::Sender<Response>) {
+        let now = Clock::now();
+        let control = match request {
+            Request::Block { what } => Control::Block(what),
+            Request::Unblock { what } => Control::Unblock(what),
+            Request::Pause => Control::Pause,
+            Request::Resume => Control::Resume,
+            Request::Stop => Control::Stop(StopReason::Stopped),
+            question => {
+                let response = why::respond(&mut self.agent, &self.store, question, now);
+                let _ = reply.send(response);
+                return;
+            }
+        };
+        let mut actions = Vec::new();
+        self.agent.step(now, Event::Control(control), &mut actions);
+        // A block is confirmed once it would survive a crash.
+        let ticket = actions.iter().find_map(|action| match action {
+            Action::Write { ticket, record, .. } if matches!(**record, Record::Block(_) | Record::Unblock(_)) => {
+                Some(*ticket)
+            }
+            _ => None,
+        });
+        match ticket {
+            Some(ticket) => {
+                self.waiting.insert(ticket, reply);
+            }
+            None => {
+                let _ = reply.send(Response::Done);
+            }
+        }
+        self.perform(actions);
+    }
+
+    /// Writes down how long it took, finishes the archive and its index, and sums up.
+    fn close(mut self, directory: &Directory, mut reason: StopReason) -> Result<Summary, CrawlError> {
+        let now = Clock::now();
+        let run_elapsed = self.agent.elapsed(now) - self.before.elapsed_before;
+        let status = self.agent.status(now);
+        let record = Box::new(Record::RunEnded { elapsed: run_elapsed });
+        self.writing.write(Job { ticket: Ticket(0), record, capture: None, attempt: None }, now.wall);
+        match self.writing.finish() {
+            Err(error) if error.is_disk_full() => {
+                crate::display::error(&error);
+                reason = StopReason::DiskFull;
+            }
+            Err(error) => return Err(error.into()),
+            Ok(()) => {
+                let disk: Arc<dyn nephila_disk::Disk> = Arc::new(RealDisk);
+                let dir = directory.path();
+                nephila_archive::merge(&disk, &directory::archive(dir), &directory::index(dir))
+                    .map_err(CrawlError::Index)?;
+                if reason == StopReason::Finished {
+                    directory.mark_finished()?;
+                }
+            }
+        }
+        Ok(Summary::new(status, self.before, run_elapsed, reason, directory.path()))
+    }
+}
+
+fn start_writing(writer: writer::Writer, inputs: UnboundedSender<Input>) -> Result<Writing, CrawlError> {
+    /// Says that the thread has ended, however it ended.
+    struct Last(UnboundedSender<Input>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let _ = self.0.send(Input::WriterEnded);
+        }
+    }
+    let last = Last(inputs);
+    Writing::start(writer, move |durable| {
+        let _ = last.0.send(Input::Durable(durable));
+    })
+    .map_err(CrawlError::Start)
+}
+
+fn stored_hosts(store: &Store) -> impl Iterator<Item = StoredHost> + '_ {
+    store.hosts().map(|(host, queue)| StoredHost {
+        host: host.clone(),
+        known: queue.known,
+        queued: queue.waiting,
+        due: queue.due,
+        next: queue.next,
+    })
+}
+
+/// Those seeds that the crawl does not know yet.
+fn new_seeds(store: &Store, seeds: Vec<Url>) -> Vec<Url> {
+    seeds.into_iter().filter(|seed| !store.knows(seed)).collect()
+}
+
+/// What the log says of a fetch.
+fn attempt(order: Order, fetched: &Fetched, now: Now) -> Attempt {
+    let (status, bytes, reason) = match &fetched.result {
+        Ok(answer) => (Some(answer.status), answer.bytes, answer.cut.map(|cut| format!("{cut:?}").to_lowercase())),
+        Err(error) => (None, 0, Some(format!("{}: {}", error.failure.name(), error.detail))),
+    };
+    Attempt {
+        time: now.wall,
+        url: order.url.into(),
+        status,
+        bytes,
+        ms: u64::try_from(fetched.ended.since(fetched.started).as_millis()).unwrap_or(u64::MAX),
+        address: fetched.contacted.last().copied(),
+        via: order.via,
+        depth: order.depth,
+        attempt: order.attempt,
+        reason,
+        warc: None,
+        offset: None,
+    }
+}
+
+async fn sleep_until(wake: Option<Mono>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(Instant::now() + wake.since(Clock::now().mono)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ctrl-C and SIGTERM. The second one of either ends the process at once; the next run finds everything in order.
+struct Signals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    heard: bool,
+}
+
+impl Signals {
+    fn listen() -> Signals {
+        let listen = |kind| signal(kind).ok();
+        Signals {
+            interrupt: listen(SignalKind::interrupt()),
+            terminate: listen(SignalKind::terminate()),
+            heard: false,
+        }
+    }
+
+    async fn next(&mut self) -> StopReason {
+        async fn heard(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => {
+                    signal.recv().await;
+                }
+                None => std::future::pending().await,
+            }
+        }
+        let reason = tokio::select! {
+            () = heard(&mut self.interrupt) => StopReason::Interrupted,
+            () = heard(&mut self.terminate) => StopReason::Terminated,
+        };
+        if std::mem::replace(&mut self.heard, true) {
+            std::process::exit(i32::from(reason.exit_code()));
+        }
+        reason
+    }
+}
+
+/// Raises the soft limit of descriptors to the hard one, and returns how many fetches that leaves room for.
+fn raise_descriptor_limit() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let usable = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    // A fetch may hold a connection and a file for its body; idle connections and everything else share the other half.
+    usable.map_or(usize::MAX, |usable| usize::try_from(usable / 4).unwrap_or(usize::MAX).max(1))
+}

@@ -1,0 +1,334 @@
+//! The writing half of an agent: what was fetched into the archive, and then what it means into the journal.
+//!
+//! A record is *durable*, and only then told to the agent, once the capture it names and then the record itself have
+//! been handed to the kernel; with [`Durability::Power`] once both are synced, in that order. So a settled page is always
+//! whole in the archive. Captures and records of many pages are handed over together.
+//!
+//! [`Writer`] does the work and knows no thread, so that tests and the simulator drive it over a disk that fails;
+//! [`Writing`] runs one on a thread of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nephila_archive::{Capture, Truncated, WarcWriter};
+use nephila_core::agent::{Cut, Ticket};
+use nephila_core::record::{Pointer, Record};
+use nephila_core::time::Wall;
+use nephila_disk::Disk;
+use nephila_store::{Journal, Store, StoreLimits};
+
+use crate::config::{Compress, Config, Durability};
+use crate::directory;
+use crate::fetch::Captured;
+use crate::fetch_log::{Attempt, FetchLog};
+
+/// Records that are handed over together at most.
+const BATCH_MAX: usize = 256;
+
+/// How often what is written is handed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// When a record counts as durable.
+    pub durability: Durability,
+    /// To the kernel at the latest after this.
+    pub settle_delay: Duration,
+    /// To the disk at the latest after this.
+    pub sync_every: Duration,
+    /// Or after this many bytes.
+    pub sync_bytes: u64,
+}
+
+/// Why nothing more can be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The archive failed.
+    #[error("cannot write the archive")]
+    Archive(#[from] nephila_archive::Error),
+    /// The journal failed.
+    #[error("cannot write the journal")]
+    Journal(#[from] nephila_store::Error),
+    /// The log of fetches failed.
+    #[error("cannot write the log of fetches")]
+    Log(#[source] std::io::Error),
+}
+
+impl WriteError {
+    /// Whether room on the disk would help.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            WriteError::Archive(error) => error.kind() == nephila_archive::ErrorKind::DiskFull,
+            WriteError::Journal(error) => error.kind() == nephila_store::ErrorKind::DiskFull,
+            WriteError::Log(error) => error.kind() == std::io::ErrorKind::StorageFull,
+        }
+    }
+}
+
+/// A record to write, with what belongs to it.
+pub struct Job {
+    /// The agent's name for it.
+    pub ticket: Ticket,
+    /// The record. Its `capture` is filled in here.
+    pub record: Box<Record>,
+    /// What was received, to be archived first.
+    pub capture: Option<Captured>,
+    /// The line for the log of fetches.
+    pub attempt: Option<Attempt>,
+}
+
+/// A record that is durable.
+pub struct Done {
+    /// The agent's name for it.
+    pub ticket: Ticket,
+    /// Its place in the journal.
+    pub place: u64,
+    /// The record as written.
+    pub record: Box<Record>,
+}
+
+/// See the module's documentation.
+pub struct Writer {
+    archive: WarcWriter,
+    journal: Journal,
+    log: FetchLog,
+    pace: Pace,
+    /// Written, and not yet handed over; filled by `write`, emptied by `commit`.
+    waiting: Vec<Done>,
+    bytes_unsynced: u64,
+}
+
+impl Writer {
+    /// Takes over archive, journal and log, all open and recovered.
+    pub fn new(archive: WarcWriter, journal: Journal, log: FetchLog, pace: Pace) -> Writer {
+        Writer { archive, journal, log, pace, waiting: Vec::new(), bytes_unsynced: 0 }
+    }
+
+    /// Archives the capture and writes the record. Nothing is durable before [`Writer::commit`].
+    pub fn write(&mut self, mut job: Job, now: Wall) -> Result<(), WriteError> {
+        let pointer = match job.capture.take() {
+            Some(capture) => Some(self.archive(&job, capture, now)?),
+            None => None,
+        };
+        if let Some(mut attempt) = job.attempt {
+            attempt.warc = pointer.and_then(|_| self.archive.file_name());
+            attempt.offset = pointer.map(|pointer| pointer.offset);
+            self.log.add(&attempt);
+        }
+        match &mut *job.record {
+            Record::Settled(settled) => settled.capture = pointer,
+            Record::Robots(robots) => robots.capture = pointer,
+            _ => {}
+        }
+        let place = self.journal.append(&job.record)?;
+        self.waiting.push(Done { ticket: job.ticket, place, record: job.record });
+        Ok(())
+    }
+
+    fn archive(&mut self, job: &Job, capture: Captured, now: Wall) -> Result<Pointer, WriteError> {
+        let (url, took, via, depth) = match (&*job.record, &job.attempt) {
+            (Record::Settled(settled), attempt) => {
+                let via = attempt.as_ref().and_then(|attempt| attempt.via.clone());
+                (settled.url.as_str(), settled.took, via, settled.depth)
+            }
+            (Record::Robots(robots), _) => (robots.url.as_str(), robots.took, None, 0),
+            _ => unreachable!("only attempts at URLs and robots.txt have captures"),
+        };
+        let mut metadata = Vec::with_capacity(3);
+        metadata.extend(via.map(|via| ("via", via)));
+        metadata.push(("depth", depth.to_string()));
+        metadata.push(("fetchTimeMs", took.as_millis().to_string()));
+        let capture = Capture {
+            target_uri: url,
+            date: timestamp(capture.at),
+            ip: Some(capture.address),
+            request: &capture.request,
+            response: capture.response,
+            truncated: capture.cut.map(|cut| match cut {
+                Cut::Length => Truncated::Length,
+                Cut::Time => Truncated::Time,
+                Cut::Disconnect => Truncated::Disconnect,
+            }),
+            metadata: &metadata,
+        };
+        let at = self.archive.append(&capture, timestamp(now))?;
+        self.bytes_unsynced += u64::from(at.length);
+        Ok(Pointer { shard: at.shard, file: at.file, offset: at.offset, length: at.length })
+    }
+
+    /// Makes everything written so far durable and returns it. The archive goes first.
+    pub fn commit(&mut self) -> Result<Vec<Done>, WriteError> {
+        if !self.waiting.is_empty() {
+            self.archive.flush()?;
+            self.journal.flush()?;
+            if self.pace.durability == Durability::Power {
+                self.sync()?;
+            }
+        }
+        self.log.flush().map_err(WriteError::Log)?;
+        Ok(std::mem::take(&mut self.waiting))
+    }
+
+    /// Has the disk keep what the kernel has. The archive goes first, so that no record on the disk names a capture
+    /// that is not.
+    pub fn sync(&mut self) -> Result<(), WriteError> {
+        self.archive.sync()?;
+        self.journal.sync()?;
+        self.bytes_unsynced = 0;
+        Ok(())
+    }
+
+    /// Finishes the open archive file and everything else. Call after the last commit.
+    pub fn close(mut self) -> Result<(), WriteError> {
+        self.sync()?;
+        self.archive.close()?;
+        Ok(())
+    }
+}
+
+fn timestamp(at: Wall) -> Timestamp {
+    Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX)
+}
+
+/// A [`Writer`] on a thread of its own.
+pub struct Writing {
+    jobs: Sender<(Job, Wall)>,
+    thread: JoinHandle<Result<(), WriteError>>,
+}
+
+impl Writing {
+    /// Starts the thread. `done` is called on it with records that have become durable, and must not block for long.
+    pub fn start(writer: Writer, done: impl FnMut(Vec<Done>) + Send + 'static) -> std::io::Result<Writing> {
+        let (jobs, received) = channel();
+        let thread = std::thread::Builder::new()
+            .name("writer".into())
+            .spawn(move || run(writer, &received, done))?;
+        Ok(Writing { jobs, thread })
+    }
+
+    /// Queues a job; the agent bounds how many there can be. False once the thread has failed: [`Writing::finish`] says why.
+    pub fn write(&self, job: Job, now: Wall) -> bool {
+        self.jobs.send((job, now)).is_ok()
+    }
+
+    /// Whether the thread has ended before it was told to.
+    pub fn has_failed(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Writes what is queued, closes everything and ends the thread.
+    pub fn finish(self) -> Result<(), WriteError> {
+        drop(self.jobs);
+        match self.thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+fn run(
+    mut writer: Writer,
+    jobs: &Receiver<(Job, Wall)>,
+    mut done: impl FnMut(Vec<Done>),
+) -> Result<(), WriteError> {
+    let pace = writer.pace;
+    let mut synced = Instant::now();
+    let mut open = true;
+    while open {
+        let mut batch = 0;
+        match jobs.recv_timeout(pace.sync_every) {
+            Ok((job, now)) => {
+                writer.write(job, now)?;
+                batch += 1;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => open = false,
+        }
+        // What else is there already goes along, but the first does not wait long for it.
+        let began = Instant::now();
+        while batch < BATCH_MAX && began.elapsed() < pace.settle_delay {
+            let Ok((job, now)) = jobs.try_recv() else { break };
+            writer.write(job, now)?;
+            batch += 1;
+        }
+        let durable = writer.commit()?;
+        if !durable.is_empty() {
+            done(durable);
+        }
+        if synced.elapsed() >= pace.sync_every || writer.bytes_unsynced >= pace.sync_bytes {
+            writer.sync()?;
+            synced = Instant::now();
+        }
+    }
+    writer.close()
+}
+
+/// What a run works with.
+pub struct Opened {
+    /// Sieve and queues.
+    pub store: Store,
+    /// Where records and captures go.
+    pub writer: Writer,
+}
+
+/// Opens archive, store and log of a crawl's directory and makes them whole again after whatever ended the last run.
+/// Each record of earlier runs is given to `replay`, in order.
+pub fn open(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    config: &Config,
+    replay: &mut dyn FnMut(&Record),
+) -> Result<Opened, WriteError> {
+    let settings = &config.settings;
+    let limits = StoreLimits {
+        max_depth: settings.max_depth,
+        max_host_pages: settings.max_host_pages,
+        max_urls: settings.max_urls,
+    };
+    let warcs = directory::archive(dir);
+    let mut recovery = nephila_archive::recover(&disk, &warcs)?;
+    let holds = |pointer: &Pointer| recovery.holds(&pointer_of(pointer));
+    let (store, journal) = Store::open(disk.clone(), dir, limits, &holds, &mut |_, record| replay(record))?;
+    if let Some(serial) = store.archive_serial_max() {
+        recovery.reserve(SHARD, serial);
+    }
+    let archive = WarcWriter::start(disk.clone(), warcs, warc_options(config), &recovery)?;
+    let log = FetchLog::open(disk, &directory::fetch_log(dir), config.log_roll_bytes, config.log_files_max)
+        .map_err(WriteError::Log)?;
+    let pace = Pace {
+        durability: config.durability,
+        settle_delay: config.settle_delay,
+        sync_every: config.sync_every,
+        sync_bytes: config.sync_bytes,
+    };
+    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace) })
+}
+
+fn warc_options(config: &Config) -> nephila_archive::Options {
+    let mut info = vec![
+        ("software".to_owned(), format!("nephila/{}", env!("CARGO_PKG_VERSION"))),
+        ("http-header-user-agent".to_owned(), config.user_agent()),
+        ("robots".to_owned(), "RFC 9309".to_owned()),
+    ];
+    info.extend(config.contact.as_ref().map(|contact| ("operator".to_owned(), contact.to_string())));
+    let changed = config.to_toml(true, &["urls", "seeds", "out", "contact"]);
+    info.extend((!changed.is_empty()).then(|| ("settings".to_owned(), changed.trim().replace('\n', "; "))));
+    nephila_archive::Options {
+        prefix: config.warc_prefix.clone(),
+        shard: SHARD,
+        roll_bytes: config.warc_roll_bytes,
+        gzip: config.compress == Compress::Gzip,
+        info,
+    }
+}
+
+/// The one writer of an agent.
+const SHARD: u16 = 0;
+
+/// The archive's own form of a pointer.
+pub fn pointer_of(pointer: &Pointer) -> nephila_archive::Pointer {
+    let Pointer { shard, file, offset, length } = *pointer;
+    nephila_archive::Pointer { shard, file, offset, length }
+}
