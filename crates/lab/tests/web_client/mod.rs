@@ -25,10 +25,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(web: &Web, host: &Host<'_>, https: bool) -> Client {
-        match https {
-            true => Client::connect_tls(web, host).await.unwrap(),
-            false => Client::connect_to(format!("{}:{}", host.address(), web.http_port), &host.name()).await,
+        Client::try_connect(web, host, https).await.unwrap()
+    }
+
+    pub(crate) async fn try_connect(web: &Web, host: &Host<'_>, https: bool) -> std::io::Result<Client> {
+        if https {
+            return Client::connect_tls(web, host).await;
         }
+        let stream = TcpStream::connect((host.address(), web.http_port)).await?;
+        Ok(Client { stream: Box::new(stream), name: host.name() })
     }
 
     pub(crate) async fn connect_to(address: String, name: &str) -> Client {
@@ -65,10 +70,12 @@ impl Client {
         self.stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         while !is_whole(&answer) {
+            // An answer whose end cannot be told is taken to be over after a moment.
+            let patience = Duration::from_millis(if ends_somewhere(&answer) { 5_000 } else { 100 });
             let mut part = [0; 65_536];
-            match self.stream.read(&mut part).await {
-                Ok(0) | Err(_) => break,
-                Ok(len) => answer.extend_from_slice(&part[..len]),
+            match tokio::time::timeout(patience, self.stream.read(&mut part)).await {
+                Ok(Ok(len @ 1..)) => answer.extend_from_slice(&part[..len]),
+                _ => break,
             }
         }
         answer
@@ -90,13 +97,28 @@ impl Client {
     }
 }
 
-/// Whether an answer with a Content-Length has all of it. Answers without go to the end of the connection.
+/// Head and body of an answer, as far as it came; after 1xx heads. Head in lower case.
+fn parts(answer: &[u8]) -> Option<(String, &[u8])> {
+    let at = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let (head, body) = (String::from_utf8_lossy(&answer[..at]).to_lowercase(), &answer[at + 4..]);
+    if head.starts_with("http/1.1 1") { parts(body) } else { Some((head, body)) }
+}
+
+fn content_length(head: &str) -> Option<usize> {
+    head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())
+}
+
+/// Whether the head, if it is there, says where the answer ends.
+fn ends_somewhere(answer: &[u8]) -> bool {
+    parts(answer).is_none_or(|(head, _)| content_length(&head).is_some() || head.contains("chunked"))
+}
+
 fn is_whole(answer: &[u8]) -> bool {
-    let Some(head_end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else { return false };
-    let head = String::from_utf8_lossy(&answer[..head_end]).to_lowercase();
-    let length =
-        head.lines().find_map(|line| line.strip_prefix("content-length: ").and_then(|l| l.parse().ok()));
-    length.is_some_and(|length: usize| answer.len() >= head_end + 4 + length)
+    let Some((head, body)) = parts(answer) else { return false };
+    let chunks_ended = || head.contains("chunked") && body.ends_with(b"\r\n\r\n");
+    head.starts_with("http/1.1 204")
+        || content_length(&head).is_some_and(|len| body.len() >= len)
+        || chunks_ended()
 }
 
 /// One request on a connection of its own.

@@ -151,22 +151,19 @@ fn long_bodies(_: &Host<'_>) -> Vec<Special> {
 }
 
 fn lying_types(_: &Host<'_>) -> Vec<Special> {
-    let cases = [
-        ("html-as-image", "Content-Type: image/png\r\n", "<!doctype html><p>a page</p>"),
-        (
-            "image-as-html",
-            "Content-Type: text/html\r\n",
-            "\u{89}PNG\r\n\u{1a}\n\0\0\0\rIHDR\0\0<a href=>\0\0",
-        ),
-        ("missing", "", "<!doctype html><p>a page</p>"),
-        ("empty", "Content-Type: \r\n", "<!doctype html><p>a page</p>"),
-        ("broken", "Content-Type: ;;=//text\r\n", "<!doctype html><p>a page</p>"),
-        ("twice", "Content-Type: image/gif\r\nContent-Type: text/html\r\n", "<!doctype html><p>a page</p>"),
-        ("nothing", "Content-Type: text/html\r\n", ""),
+    const PAGE: &[u8] = b"<!doctype html><p>a page</p>";
+    let cases: [(&str, &'static str, &'static [u8]); 7] = [
+        ("html-as-image", "Content-Type: image/png\r\n", PAGE),
+        ("image-as-html", "Content-Type: text/html\r\n", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0<a href=>\0\0"),
+        ("missing", "", PAGE),
+        ("empty", "Content-Type: \r\n", PAGE),
+        ("broken", "Content-Type: ;;=//text\r\n", PAGE),
+        ("twice", "Content-Type: image/gif\r\nContent-Type: text/html\r\n", PAGE),
+        ("nothing", "Content-Type: text/html\r\n", b""),
     ];
-    let special = |(name, headers, body): (&str, &'static str, &'static str)| {
+    let special = |(name, headers, body): (&str, &'static str, &'static [u8])| {
         Special::page(&format!("/type/{name}"), Rule::Expected)
-            .answering(move |_| Reply::with_headers(200, headers, body.as_bytes()))
+            .answering(move |_| Reply::with_headers(200, headers, body))
     };
     cases.map(special).into()
 }

@@ -33,8 +33,8 @@ pub(crate) fn kinds() -> Vec<Kind> {
         },
         Kind {
             name: "busy-date",
-            about: "429 and 503 with Retry-After as a date",
-            specials: |_| vec![busy(429, retry_at_date), busy(503, retry_at_date)],
+            about: "503 with Retry-After as a date",
+            specials: |_| vec![busy(503, retry_at_date)],
             ..PLAIN
         },
         Kind {

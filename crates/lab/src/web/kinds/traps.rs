@@ -62,7 +62,7 @@ pub(crate) fn kinds() -> Vec<Kind> {
             specials: |_| (1..=SEGMENT_MAX).map(repeating).collect(),
             open: |_, target| {
                 let times = target.matches("/again").count();
-                (target == again(times)).then(|| repeating(times))
+                (times > 0 && target == again(times)).then(|| repeating(times))
             },
             requests_max: |host| u64::from(host.pages()) + SEGMENT_MAX as u64 + BESIDES,
             ..TRAP
