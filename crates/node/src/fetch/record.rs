@@ -1,0 +1,319 @@
+//! The recording layer between TLS and hyper, and the memory that recordings share.
+//!
+//! What goes over a connection during an exchange is kept byte for byte; between exchanges nothing is. The recording is
+//! the only copy of a body. It starts in memory, out of a [`Budget`] that all recordings share, and moves to a file
+//! without a name when it grows beyond a limit or when the budget has no more: so a recording that has begun never
+//! waits for another, and only the first block of one has to be waited for.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::ReadBufCursor;
+use nephila_archive::Content;
+use nephila_core::agent::FetchError;
+use nephila_core::record::Failure;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::client::TlsStream;
+
+use super::failed;
+
+/// Memory is reserved in blocks of this size; a recording begins with one.
+const BLOCK_BYTES: usize = 16 << 10;
+/// What is read at once: a TLS record.
+const READ_BYTES: usize = 16 << 10;
+/// How much of what was sent is kept. Requests are ours and are far shorter.
+const SENT_BYTES_MAX: usize = 64 << 10;
+
+/// Memory that recordings share.
+#[derive(Clone, Debug)]
+pub(super) struct Budget(Arc<Semaphore>);
+
+/// A part of the budget; given back when dropped.
+#[derive(Debug)]
+pub struct Reservation(OwnedSemaphorePermit);
+
+impl Budget {
+    pub(super) fn new(bytes: usize) -> Budget {
+        let blocks = (bytes / BLOCK_BYTES).clamp(1, Semaphore::MAX_PERMITS);
+        Budget(Arc::new(Semaphore::new(blocks)))
+    }
+
+    /// Waits for the block that a recording begins with.
+    pub(super) async fn first_block(&self) -> Reservation {
+        let permit = Arc::clone(&self.0).acquire_owned().await;
+        Reservation(permit.expect("the semaphore is never closed"))
+    }
+
+    /// Adds blocks to a reservation, if there are any.
+    fn grow(&self, reservation: &mut Reservation, blocks: usize) -> bool {
+        let Ok(count) = u32::try_from(blocks) else { return false };
+        let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(count) else { return false };
+        reservation.0.merge(more);
+        true
+    }
+}
+
+/// How recordings are kept.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) budget: Budget,
+    /// The size above which a recording goes to a file.
+    pub(super) spill_bytes: usize,
+    /// Where such files are made.
+    pub(super) spill_dir: PathBuf,
+}
+
+/// What was recorded of one exchange.
+#[derive(Debug)]
+pub(super) struct Recording {
+    pub(super) sent: Vec<u8>,
+    received: Vec<u8>,
+    spilled: Option<File>,
+    length: u64,
+    reservation: Option<Reservation>,
+    store: Rc<Store>,
+    /// No more than this may be received for now.
+    pub(super) bytes_max: Option<u64>,
+    /// Why it could not go on; the exchange is over then.
+    pub(super) failure: Option<FetchError>,
+}
+
+impl Recording {
+    pub(super) fn new(store: Rc<Store>, reservation: Reservation) -> Recording {
+        Recording {
+            sent: Vec::new(),
+            received: Vec::new(),
+            spilled: None,
+            length: 0,
+            reservation: Some(reservation),
+            store,
+            bytes_max: None,
+            failure: None,
+        }
+    }
+
+    /// Bytes received.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// What was received, and the memory that it takes.
+    pub(super) fn into_content(self) -> (Content, Option<Reservation>) {
+        match self.spilled {
+            Some(file) => (Content::Spilled(file, self.length), None),
+            None => (Content::Memory(self.received), self.reservation),
+        }
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), FetchError> {
+        self.keep(bytes).map_err(|error| {
+            failed(Failure::NotTried, format_args!("the answer could not be kept: {error}"))
+        })?;
+        match self.bytes_max {
+            Some(bytes_max) if self.length > bytes_max => {
+                Err(failed(Failure::Malformed, "endless interim answers"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.spilled.is_none() && !self.make_room(bytes.len()) {
+            self.spill()?;
+        }
+        match &mut self.spilled {
+            Some(file) => file.write_all(bytes)?,
+            None => self.received.extend_from_slice(bytes),
+        }
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes room in memory. False: it has to go to a file.
+    fn make_room(&mut self, more: usize) -> bool {
+        let needed = self.received.len() + more;
+        if needed > self.store.spill_bytes {
+            return false;
+        }
+        let capacity = self.received.capacity();
+        if needed <= capacity {
+            return true;
+        }
+        let target = needed.max(2 * capacity).next_multiple_of(BLOCK_BYTES);
+        let Some(reservation) = &mut self.reservation else { return false };
+        let missing = (target / BLOCK_BYTES).saturating_sub(reservation.0.num_permits());
+        if missing > 0 && !self.store.budget.grow(reservation, missing) {
+            return false;
+        }
+        self.received.reserve_exact(target - self.received.len());
+        true
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        let mut file = tempfile::tempfile_in(&self.store.spill_dir)?;
+        file.write_all(&self.received)?;
+        self.received = Vec::new();
+        self.reservation = None;
+        self.spilled = Some(file);
+        Ok(())
+    }
+}
+
+/// Where the recording of the current exchange is, if there is one: shared by a connection and its recorder.
+pub(super) type Tape = Rc<RefCell<Option<Recording>>>;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) enum Wire {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection that keeps what goes over it on its tape.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    pub(super) wire: Wire,
+    pub(super) tape: Tape,
+}
+
+impl Recorder {
+    fn poll_wire(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            // Many servers end a TLS connection without saying so. Whether the message was whole is for HTTP to
+            // judge: by its length or its last chunk, where it has them.
+            Wire::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, buffer)) {
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+                other => Poll::Ready(other),
+            },
+        }
+    }
+}
+
+impl hyper::rt::Read for Recorder {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
+        let size = cursor.remaining().min(READ_BYTES);
+        let mut buffer = ReadBuf::uninit(&mut space[..size]);
+        ready!(self.poll_wire(cx, &mut buffer))?;
+        if let Some(recording) = &mut *self.tape.borrow_mut()
+            && let Err(error) = recording.receive(buffer.filled())
+        {
+            recording.failure = Some(error);
+            return Poll::Ready(Err(ErrorKind::Other.into()));
+        }
+        cursor.put_slice(buffer.filled());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl hyper::rt::Write for Recorder {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(match &mut self.wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        })?;
+        if let Some(recording) = &mut *self.tape.borrow_mut() {
+            let room = SENT_BYTES_MAX.saturating_sub(recording.sent.len());
+            recording.sent.extend_from_slice(&bytes[..count.min(room)]);
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use super::*;
+
+    fn store(budget_bytes: usize, spill_bytes: usize) -> Rc<Store> {
+        Rc::new(Store { budget: Budget::new(budget_bytes), spill_bytes, spill_dir: std::env::temp_dir() })
+    }
+
+    async fn recording(store: &Rc<Store>) -> Recording {
+        Recording::new(Rc::clone(store), store.budget.first_block().await)
+    }
+
+    fn bytes_of(content: Content) -> (bool, Vec<u8>) {
+        match content {
+            Content::Memory(bytes) => (false, bytes),
+            Content::Spilled(mut file, length) => {
+                let mut bytes = Vec::new();
+                file.rewind().unwrap();
+                file.read_to_end(&mut bytes).unwrap();
+                assert_eq!(bytes.len() as u64, length);
+                (true, bytes)
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn spills_above_the_limit_and_gives_its_memory_back() {
+        let store = store(1 << 20, 100_000);
+        let free = store.budget.0.available_permits();
+        for (length, spilled) in [(0, false), (100_000, false), (100_001, true), (1_000_000, true)] {
+            let bytes: Vec<u8> = (0..length).map(|at: u32| at as u8).collect();
+            let mut recording = recording(&store).await;
+            for piece in bytes.chunks(7_001) {
+                recording.receive(piece).unwrap();
+            }
+            let (content, reservation) = recording.into_content();
+            assert_eq!(reservation.is_none(), spilled);
+            assert_eq!(bytes_of(content), (spilled, bytes));
+            drop(reservation);
+            assert_eq!(store.budget.0.available_permits(), free);
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn goes_to_a_file_rather_than_wait_while_it_holds_memory() {
+        let store = store(3 * BLOCK_BYTES, 1 << 20);
+        let mut first = recording(&store).await;
+        let mut second = recording(&store).await;
+        first.receive(&[1; 2 * BLOCK_BYTES]).unwrap();
+        second.receive(&[2; 2 * BLOCK_BYTES]).unwrap();
+        assert_eq!(store.budget.0.available_permits(), 1, "the second gave its block back");
+        assert!(!bytes_of(first.into_content().0).0);
+        assert!(bytes_of(second.into_content().0).0);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn says_when_there_is_no_room_for_files() {
+        let store = Rc::new(Store {
+            budget: Budget::new(1 << 20),
+            spill_bytes: 10,
+            spill_dir: "/nonexistent/spill".into(),
+        });
+        let mut recording = recording(&store).await;
+        assert!(recording.receive(&[0; 10]).is_ok());
+        assert!(recording.receive(&[0; 1]).is_err());
+    }
+}

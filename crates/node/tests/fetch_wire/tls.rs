@@ -1,0 +1,119 @@
+//! TLS with an authority of our own, and all ways not to be trusted.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use nephila_core::agent::Order;
+use nephila_core::record::Failure;
+use nephila_core::url::Url;
+use nephila_node::fetch::{FetchConfig, Fetcher, SetupError};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::server::*;
+
+type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+fn authority(name: &str) -> Issuer {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// What goes wrong on the server's side.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    Expired,
+    WrongName,
+    OnlyH2,
+    NoGoodbye,
+}
+
+fn server_config(authority: &Issuer, fault: Fault) -> Arc<ServerConfig> {
+    let name = if fault == Fault::WrongName { "other.test" } else { "secure.test" };
+    let mut params = CertificateParams::new(vec![name.into()]).unwrap();
+    if fault == Fault::Expired {
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(2020, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, authority).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.into()], key)
+        .unwrap();
+    config.alpn_protocols = vec![if fault == Fault::OnlyH2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    Arc::new(config)
+}
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nX-Odd-Case: yes\r\n\r\n<a href=/x>x</a>";
+
+fn serve(config: Arc<ServerConfig>, fault: Fault) -> Server {
+    Server::new(move |stream: TcpStream, _| {
+        let mut tls = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
+        if read_request(&mut tls).is_some() {
+            tls.write_all(ANSWER).unwrap();
+            if fault != Fault::NoGoodbye {
+                tls.conn.send_close_notify();
+            }
+            tls.flush().unwrap();
+        }
+    })
+}
+
+fn secure(server: &Server) -> Order {
+    order(Url::parse(&format!("https://secure.test:{}/", server.port)).unwrap())
+}
+
+#[test]
+fn what_is_below_tls_is_recorded() {
+    let authority = authority("known");
+    let config = FetchConfig { ca_pem: Some(authority.pem().into_bytes()), ..config() };
+    for fault in [Fault::None, Fault::NoGoodbye] {
+        let server = serve(server_config(&authority, fault), fault);
+        let mut outcome = fetch(config.clone(), secure(&server));
+        assert_eq!((answer(&outcome).status, answer(&outcome).cut), (200, None));
+        assert_eq!(recorded(&mut outcome).0, ANSWER);
+        assert!(outcome.capture.unwrap().request.starts_with(b"GET / HTTP/1.1\r\nHost: secure.test:"));
+    }
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let (known, unknown) = (authority("known"), authority("unknown"));
+    let config = FetchConfig { ca_pem: Some(known.pem().into_bytes()), ..config() };
+    let cases = [
+        (&known, Fault::Expired, "expired"),
+        (&known, Fault::WrongName, "wrong name"),
+        (&unknown, Fault::None, "untrusted issuer"),
+        (&known, Fault::OnlyH2, "refused by the server"),
+    ];
+    for (authority, fault, kind) in cases {
+        let server = serve(server_config(authority, fault), fault);
+        let outcome = fetch(config.clone(), secure(&server));
+        assert_eq!(failure(&outcome), Failure::Tls);
+        assert_eq!(outcome.fetched.contacted, [HERE]);
+        let detail = outcome.fetched.result.unwrap_err().detail;
+        assert!(detail.starts_with(kind), "{kind}: {detail}");
+    }
+    let plain = Server::new(|mut stream, _| stream.write_all(b"HTTP/1.1 400 What\r\n\r\n").unwrap());
+    let detail = fetch(config, secure(&plain)).fetched.result.unwrap_err().detail;
+    assert!(detail.starts_with("protocol"), "{detail}");
+}
+
+#[test]
+fn bad_settings_are_refused() {
+    for pem in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let refused = Fetcher::new(FetchConfig { ca_pem: Some(pem.into()), ..config() });
+        assert!(matches!(refused.err(), Some(SetupError::Ca(_))), "{pem}");
+    }
+    let refused = Fetcher::new(FetchConfig { user_agent: "two\nlines".into(), ..config() });
+    assert!(matches!(refused.err(), Some(SetupError::Header { name: "User-Agent", .. })));
+}
