@@ -1,0 +1,103 @@
+//! What can go wrong, and what a caller does about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why an operation on the store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system said no.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file has the journal's name and is something else.
+    #[error("{} is not a journal of nephila: move it away, or name another directory", path.display())]
+    NotAJournal {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The journal was written by another version of the program.
+    #[error(
+        "{} has format {found} and this nephila reads format {known}: use the version that wrote it, or another directory",
+        path.display()
+    )]
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The only one that this program reads.
+        known: u32,
+    },
+    /// A record that was whole is not what it should be: a damaged disk, or a mistake of ours.
+    #[error("{} is damaged at byte {place}: {what}", path.display())]
+    Corrupt {
+        /// Which file.
+        path: PathBuf,
+        /// Where the record starts.
+        place: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A record takes more bytes than a frame may have.
+    #[error("a record of {bytes} bytes is longer than the {} that one may have", crate::FRAME_BYTES_MAX)]
+    TooLong {
+        /// Its length.
+        bytes: u64,
+    },
+    /// A record cannot be encoded.
+    #[error("a record cannot be encoded")]
+    Encode(#[source] postcard::Error),
+    /// An earlier sync failed, and the kernel does not say again what it lost.
+    #[error("{} could not be synced earlier: nothing more is written until it is opened again", path.display())]
+    Unsynced {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+/// What a caller does about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Stop, and go on when there is room.
+    DiskFull,
+    /// There is no crawl here.
+    Missing,
+    /// Stop: the file system is broken.
+    Io,
+    /// Stop: the file is not one that can be read.
+    Format,
+    /// This record cannot be written; others can.
+    Input,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Io { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
+                io::ErrorKind::NotFound => ErrorKind::Missing,
+                _ => ErrorKind::Io,
+            },
+            Error::Unsynced { .. } => ErrorKind::Io,
+            Error::NotAJournal { .. } | Error::Version { .. } | Error::Corrupt { .. } => ErrorKind::Format,
+            Error::TooLong { .. } | Error::Encode(_) => ErrorKind::Input,
+        }
+    }
+
+    /// For `map_err`: adds what was tried and where.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { action, path: path.to_path_buf(), source }
+    }
+}
+
+/// The result of an operation on the store.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,187 @@
+//! Kills, power cuts, failing and full disks at any moment, over many seeds: what was promised is there, nothing is torn.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use nephila_core::record::{Outcome, Record};
+use nephila_core::time::Wall;
+use nephila_disk::{Disk, Mode, SimDisk};
+use nephila_store::{ErrorKind, Journal};
+
+use crate::samples::*;
+
+const SEEDS: u64 = 1_000;
+const LIVES: usize = 4;
+
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Safe {
+    Buffered,
+    FromKills,
+    FromPowerCuts,
+}
+
+/// A record that was appended, and how safe it is.
+struct Kept {
+    place: u64,
+    record: Record,
+    safe: Safe,
+}
+
+fn record(random: &mut Random) -> Record {
+    let mut page = || format!("http://h{}.example/{}", random.below(4), random.below(60));
+    let mut record = settled(&page(), Outcome::Answered { status: 200 });
+    record.found = (0..4).map(|_| found(&page(), 1)).collect();
+    match random.below(4) {
+        0 => Record::Seeds(record.found),
+        1 => Record::RunStarted { at: Wall(random.below(1 << 40)) },
+        // Longer than a sector, so that it can be torn in the middle.
+        2 => seeds([format!("http://h0.example/{}", "x".repeat(random.below(2_000) as usize))]),
+        _ => Record::Settled(record),
+    }
+}
+
+/// Opens what the last life left, checks it, and writes until a random end or until the disk fails.
+fn live(disk: &SimDisk, random: &mut Random, kept: &mut Vec<Kept>) {
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let Ok((store, mut journal, records)) = open(shared, NO_LIMITS) else { return };
+    let safe = kept.iter().take_while(|kept| kept.safe > Safe::Buffered).count();
+    assert!(records.len() >= safe, "{} of {safe} safe records", records.len());
+    kept.truncate(records.len());
+    let expected: Vec<(u64, Record)> = kept.iter().map(|kept| (kept.place, kept.record.clone())).collect();
+    assert!(records == expected, "what is read is a prefix of what was written");
+    let mut urls = HashSet::new();
+    for (_, record) in &records {
+        urls.extend(record.found().iter().map(|found| found.url.clone()));
+        if let Record::Settled(settled) = record {
+            urls.insert(settled.url.clone());
+        }
+    }
+    assert_eq!(store.known_urls(), urls.len() as u64);
+    for text in urls.iter().take(5) {
+        assert!(store.look_up(&url(text)).unwrap().is_some());
+    }
+    for record in kept.iter_mut() {
+        record.safe = Safe::FromPowerCuts;
+    }
+    write_on(&mut journal, random, kept);
+}
+
+fn write_on(journal: &mut Journal, random: &mut Random, kept: &mut Vec<Kept>) {
+    for _ in 0..random.below(30) {
+        let record = record(random);
+        // A failure ends neither journal nor test: the next calls must cope with what it left.
+        if let Ok(place) = journal.append(&record) {
+            kept.push(Kept { place, record, safe: Safe::Buffered });
+        }
+        let (done, safe) = match random.below(6) {
+            0 => (journal.sync().is_ok(), Safe::FromPowerCuts),
+            1 | 2 => (journal.flush().is_ok(), Safe::FromKills),
+            _ => (false, Safe::Buffered),
+        };
+        for record in kept.iter_mut().filter(|record| done && record.safe < safe) {
+            record.safe = safe;
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random(seed);
+    let mut disk = SimDisk::new(seed);
+    let mut kept = Vec::new();
+    for _ in 0..LIVES {
+        match random.below(4) {
+            0 => disk.fail_after(random.below(40)),
+            1 => disk.set_capacity(disk.used_bytes() + random.below(5_000)),
+            _ => disk.set_capacity(u64::MAX),
+        }
+        live(&disk, &mut random, &mut kept);
+        if random.one_in(2) {
+            disk = disk.kill();
+        } else {
+            disk = disk.power_cut();
+            for record in kept.iter_mut().filter(|record| record.safe == Safe::FromKills) {
+                record.safe = Safe::Buffered;
+            }
+        }
+    }
+    // A last life without failures looks at what is left.
+    disk.set_capacity(u64::MAX);
+    live(&disk, &mut random, &mut kept);
+}
+
+#[test]
+fn crashes_lose_nothing_that_was_promised() {
+    for seed in 0..SEEDS {
+        let outcome = std::panic::catch_unwind(|| run(seed));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_full_disk_tears_nothing_and_goes_on_when_there_is_room() {
+    let disk = SimDisk::new(7);
+    let (_, mut journal, _) = open(Arc::new(disk.clone()), NO_LIMITS).unwrap();
+    journal.append(&seeds(["http://a.example/1"])).unwrap();
+    journal.sync().unwrap();
+    let whole_bytes = journal.len();
+    disk.set_capacity(whole_bytes + 10);
+    let place = journal.append(&seeds(["http://a.example/2"])).unwrap();
+    assert_eq!(place, whole_bytes);
+    for _ in 0..3 {
+        assert_eq!(journal.flush().unwrap_err().kind(), ErrorKind::DiskFull);
+        assert_eq!(disk.used_bytes(), whole_bytes);
+    }
+    journal.append(&seeds(["http://a.example/3"])).unwrap();
+    disk.set_capacity(u64::MAX);
+    journal.sync().unwrap();
+    let (store, _, records) = open(Arc::new(disk.power_cut()), NO_LIMITS).unwrap();
+    assert_eq!(records.len(), 3);
+    assert_eq!(records[1].0, place);
+    assert_eq!(store.queued(), 3);
+}
+
+#[test]
+fn a_crawl_cannot_start_on_a_full_disk_but_can_later() {
+    let disk = SimDisk::new(7);
+    disk.set_capacity(5);
+    assert_eq!(open(Arc::new(disk.clone()), NO_LIMITS).err().unwrap().kind(), ErrorKind::DiskFull);
+    disk.set_capacity(u64::MAX);
+    assert!(open(Arc::new(disk), NO_LIMITS).is_ok());
+}
+
+#[test]
+fn nothing_is_accepted_after_a_sync_that_failed() {
+    let disk = SimDisk::new(7);
+    let (_, mut journal, _) = open(Arc::new(disk.clone()), NO_LIMITS).unwrap();
+    journal.append(&seeds(["http://a.example/1"])).unwrap();
+    disk.fail_after(1);
+    assert_eq!(journal.sync().unwrap_err().kind(), ErrorKind::Io);
+    for _ in 0..2 {
+        assert_eq!(journal.sync().unwrap_err().kind(), ErrorKind::Io);
+        assert!(journal.append(&seeds(["http://a.example/2"])).is_err());
+        assert!(journal.flush().is_err());
+    }
+    let (_, mut journal, records) = open(Arc::new(disk.kill()), NO_LIMITS).unwrap();
+    assert_eq!(records.len(), 1);
+    journal.append(&seeds(["http://a.example/2"])).unwrap();
+    journal.sync().unwrap();
+}
+
+/// The file is looked at while it is written, also where a record is half there.
+#[test]
+fn a_running_crawl_can_be_looked_at() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(7));
+    let (mut store, mut journal, _) = open(Arc::clone(&disk), NO_LIMITS).unwrap();
+    write(&mut store, &mut journal, &seeds(["http://a.example/1"]));
+    disk.open(Path::new(JOURNAL), Mode::Append).unwrap().append(&[9, 0, 0, 0, 1]).unwrap();
+    let look = nephila_store::Store::open_read_only(
+        Arc::clone(&disk),
+        Path::new(DIR),
+        NO_LIMITS,
+        &|_| true,
+        &mut |_, _| {},
+    )
+    .unwrap();
+    assert_eq!((look.known_urls(), look.torn_bytes()), (1, 5));
+}
