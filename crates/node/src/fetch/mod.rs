@@ -38,7 +38,7 @@ use nephila_core::record::Failure;
 use nephila_core::settings::Private;
 use nephila_core::time::{Now, Wall};
 use nephila_core::url::Origin;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use connect::Connector;
@@ -51,6 +51,9 @@ use record::{Budget, Recording, Store};
 
 const ACCEPT_VALUE: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 const ACCEPT_ENCODING_VALUE: &str = "gzip, deflate, br, zstd";
+
+/// How long a kept connection may take to be ready for the next request.
+const READY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// How requests are made. The defaults are those of docs/behaviour.md.
 #[derive(Clone, Debug)]
@@ -286,8 +289,12 @@ impl Fetcher {
     /// A connection that is open already and may be used.
     async fn kept_connection(&self, origin: &Origin, order: &Order) -> Option<Connection> {
         let mut connection = self.pool.take(origin, &order.addresses)?;
-        let usable = self.connector.allows(connection.address()) && connection.is_ready().await;
-        usable.then_some(connection)
+        if !self.connector.allows(connection.address()) {
+            return None;
+        }
+        // It comes to rest at once when its answer is whole; one that does not is of no use.
+        let ready = timeout(READY_WAIT_MAX, connection.is_ready()).await;
+        ready.unwrap_or(false).then_some(connection)
     }
 
     async fn read(

@@ -26,9 +26,8 @@ use super::head::Head;
 
 /// The longest body that is read at once, as received and decoded.
 const INLINE_BYTES_MAX: usize = 1 << 20;
-/// How much of a longer one is looked at to find out whether the rest is of interest: the largest head and more than
-/// enough of the body.
-const FIRST_BYTES: u64 = 256 << 10;
+/// How much of a longer one is looked at to find out whether the rest is of interest: more than the heads may have.
+const FIRST_BYTES: u64 = 1 << 20;
 /// A long body is taken from its file in pieces of this size.
 const PIECE_BYTES: usize = 64 << 10;
 

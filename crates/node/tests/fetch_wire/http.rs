@@ -78,6 +78,7 @@ fn whole_messages_are_recorded_byte_for_byte_and_understood() {
             203,
             page,
         ),
+        ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n".into(), 101, ""),
         ("HTTP/1.1 204 None\r\n\r\n".into(), 204, ""),
         ("HTTP/1.1 404 \u{c4}\r\nContent-Length: 4\r\n\r\nnone".into(), 404, "none"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".into(), 200, ""),

@@ -37,7 +37,7 @@ impl Server {
         let script = Arc::new(script);
         let counter = Arc::clone(&connections);
         thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
+            for stream in listener.incoming().flatten() {
                 let (script, number) = (Arc::clone(&script), counter.fetch_add(1, Ordering::SeqCst));
                 thread::spawn(move || script(stream, number));
             }

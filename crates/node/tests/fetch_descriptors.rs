@@ -1,0 +1,40 @@
+//! What happens when this process has no descriptor left. Alone in its process: the limit is everybody's.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "fetch_wire/server.rs"]
+#[allow(dead_code, reason = "shared with tests that use all of it")]
+mod server;
+
+use std::fs::File;
+
+use nephila_core::record::Failure;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::*;
+
+#[test]
+fn idle_connections_make_room_and_then_nothing_is_tried() {
+    let limit = Rlimit { current: Some(200), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let (kept, other, third) =
+        (Server::saying(answer, 9), Server::saying(answer, 1), Server::saying(answer, 1));
+    with_fetcher(config(), |fetcher| async move {
+        let fetch = |server: &Server| fetcher.fetch(order(server.url("/")), std::future::pending());
+        assert_eq!(server::answer(&fetch(&kept).await).status, 200);
+        let mut all: Vec<File> = (0..400).map_while(|_| File::open("/dev/null").ok()).collect();
+        assert!(all.len() < 200, "the limit holds");
+
+        // The kept connection is closed for the new one, on both sides.
+        assert_eq!(server::answer(&fetch(&other).await).status, 200);
+
+        // The connections to the second server are closed too; what they leave is taken.
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        all.extend((0..400).map_while(|_| File::open("/dev/null").ok()));
+        let outcome = fetch(&third).await;
+        assert_eq!(failure(&outcome), Failure::NotTried);
+        assert!(outcome.fetched.contacted.is_empty());
+        drop(all);
+        assert_eq!(server::answer(&fetch(&third).await).status, 200);
+    });
+}
