@@ -8,7 +8,7 @@ use crate::frontier::{Errand, Name, Place};
 use crate::limits::{ADDRESSES_MAX, TAKEN_MAX, UNSETTLED_MAX};
 use crate::politeness::Turn;
 use crate::record::{Block, Failure, How, LeftOut, Outcome, PageFlags, Record, Settled};
-use crate::time::Now;
+use crate::time::{Mono, Now};
 use crate::url::{AddressKey, Host, Origin};
 
 impl Agent {
@@ -68,7 +68,8 @@ impl Agent {
                 return self.bench.put(index, Place::Ready);
             }
             if let Some(errand) = self.next_errand(index, now) {
-                return self.ask_rules_for_another(index, errand, now, out);
+                let home = self.bench.index(&errand.origin.host);
+                return self.request(index, Task::Rules { home, errand }, now, out);
             }
             let host = self.bench.host_mut(index);
             let Some(due) = host.head.front() else {
@@ -94,8 +95,8 @@ impl Agent {
             let url = due.url.clone();
             match self.word_on(index, &url, &origin, now) {
                 Word::Ask { url, hops } => {
-                    let task = Task::Rules { home: index, origin, url, hops };
-                    return self.request(index, task, now, out);
+                    let errand = Errand { origin, url, hops, until: Mono::NEVER };
+                    return self.request(index, Task::Rules { home: index, errand }, now, out);
                 }
                 Word::Disallowed { line, rule } => {
                     self.turn_down(index, Outcome::Disallowed { line, rule }, now, out);
@@ -184,11 +185,11 @@ impl Agent {
                 depth: due.depth,
                 attempt: due.attempts + 1,
             },
-            Task::Rules { home, origin, url, .. } => {
-                let copy = self.bench.host(*home).rules_of(origin).and_then(|of| of.rules.as_ref());
+            Task::Rules { home, errand } => {
+                let copy = self.bench.host(*home).rules_of(&errand.origin).and_then(|of| of.rules.as_ref());
                 Order {
                     fetch,
-                    url: url.clone(),
+                    url: errand.url.clone(),
                     addresses,
                     purpose: Purpose::Robots {
                         etag: copy.and_then(|rules| rules.etag.clone()),
@@ -207,10 +208,7 @@ impl Agent {
         let host = self.bench.host_mut(index);
         match task {
             Task::Page(due) => host.head.push_front(due),
-            Task::Rules { home, origin, url, hops } if home != index => {
-                let until = self.bench.host(home).until();
-                self.bench.host_mut(index).errands.push_front(Errand { origin, url, hops, until });
-            }
+            Task::Rules { home, errand } if home != index => host.errands.push_front(errand),
             // The host's own rules are asked for again as long as they are missing.
             Task::Rules { .. } => {}
         }
@@ -219,8 +217,8 @@ impl Agent {
     /// A name that may not be asked at any of its addresses.
     fn refuse(&mut self, index: u32, task: Task, now: Now, out: &mut Vec<Action>) {
         match task {
-            Task::Rules { home, origin, .. } if home != index => {
-                self.rules_unreachable(home, &origin, Failure::PrivateAddress, None, now, out);
+            Task::Rules { home, errand } if home != index => {
+                self.fail_errand(&errand, now, out);
                 self.settle_in(index, now);
             }
             task => {
@@ -262,20 +260,21 @@ impl Agent {
             }
             Err(NoAddress { no_such_name, .. }) => {
                 let failure = if no_such_name { Failure::NoSuchName } else { Failure::Dns };
-                self.fail_errands(index, failure, now, out);
+                for errand in std::mem::take(&mut self.bench.host_mut(index).errands) {
+                    self.fail_errand(&errand, now, out);
+                }
                 self.host_failed(index, failure, None, now.mono, now, out);
                 self.settle_in(index, now);
             }
         }
     }
 
-    /// Tells the hosts that wait for this one to deliver their rules that it will not.
-    fn fail_errands(&mut self, index: u32, failure: Failure, now: Now, out: &mut Vec<Action>) {
-        let errands = std::mem::take(&mut self.bench.host_mut(index).errands);
-        for errand in errands {
-            if let Some(home) = self.bench.find(&errand.origin.host) {
-                self.rules_unreachable(home, &errand.origin, failure, None, now, out);
-            }
+    /// Tells a host that its rules will not be delivered, if it still waits for them.
+    fn fail_errand(&mut self, errand: &Errand, now: Now, out: &mut Vec<Action>) {
+        if let Some(home) = self.bench.find(&errand.origin.host)
+            && self.bench.host(home).place() == Place::Elsewhere
+        {
+            self.rules_unreachable(home, &errand.origin, Failure::RobotsUnreachable, None, now, out);
         }
     }
 

@@ -15,18 +15,20 @@ mod event;
 mod rules;
 mod settle;
 mod status;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::frontier::{Alarm, Place, Wait, Workbench};
+use crate::frontier::{Alarm, Errand, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
 use crate::record::{Block, Found, How, Outcome, Record, RobotsOutcome};
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::time::{Mono, Now, Wall};
-use crate::url::{AddressKey, Host, Origin, Url};
+use crate::url::{AddressKey, Host, Url};
 
 pub use event::*;
 pub use status::*;
@@ -44,12 +46,10 @@ struct Flight {
 #[derive(Debug)]
 enum Task {
     Page(Due),
-    /// A robots.txt: whose rules, where, and after how many redirects. `home` is the host whose rules they are.
+    /// A robots.txt, here or elsewhere; `home` is the host whose rules they are.
     Rules {
         home: u32,
-        origin: Origin,
-        url: Url,
-        hops: u8,
+        errand: Errand,
     },
 }
 
@@ -137,8 +137,7 @@ impl Agent {
                 if let Ok(url) = Url::parse(&settled.url) {
                     let index = self.bench.index(&Host::of(&url));
                     let host = self.bench.host_mut(index);
-                    host.asked |= settled.asked;
-                    if settled.outcome.is_final() && settled.outcome.status().is_some() {
+                    if matches!(settled.outcome, Outcome::Answered { .. }) {
                         host.pages += 1;
                         host.response = Some(politeness::smooth(host.response, settled.took));
                     }
@@ -147,14 +146,16 @@ impl Agent {
             }
             Record::Robots(robots) => {
                 let index = self.bench.index(&robots.origin.host);
-                self.bench.host_mut(index).asked = true;
+                if let Ok(url) = Url::parse(&robots.url) {
+                    // It may be another host that was asked.
+                    self.bench.index(&Host::of(&url));
+                }
                 self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
                 self.touch_earlier_run(robots.at);
             }
             Record::Host(record) => {
                 let index = self.bench.index(&record.host);
                 let host = self.bench.host_mut(index);
-                host.asked = true;
                 host.not_before_wall = record.not_before;
                 host.failures = record.failures;
                 host.failing_since = record.failing_since;
@@ -202,14 +203,11 @@ impl Agent {
             }
         }
         for index in 0..self.bench.len() {
-            let host = self.bench.host(index);
-            if host.asked {
-                // Whoever asked it last may have done so just now.
-                let delay = self.delay(index);
-                let wait = delay + self.jitter.up_to(delay / 10);
-                let host = self.bench.host_mut(index);
-                host.not_before = (now.mono + wait).max(now.mono_at(host.not_before_wall));
-            }
+            // Whoever asked it, or another host of its address, last may have done so just now and have left no trace.
+            let delay = self.delay(index).max(self.settings.ip_delay);
+            let wait = delay + self.jitter.up_to(delay / 10);
+            let host = self.bench.host_mut(index);
+            host.not_before = (now.mono + wait).max(now.mono_at(host.not_before_wall));
             self.settle_in(index, now);
         }
         self.write(Record::RunStarted { at: now.wall }, None, out);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Agent, Answer, Content, Cut, FetchId, Fetched, Task};
+use super::{Action, Agent, Answer, Content, Cut, Fetched};
 use crate::frontier::{Errand, Place, Rules};
 use crate::limits::{ERRANDS_MAX, LOCATION_BYTES_MAX};
 use crate::politeness;
@@ -50,36 +50,26 @@ impl Agent {
         }
     }
 
-    /// Asks this host for a robots.txt that another host redirects to.
-    pub(super) fn ask_rules_for_another(
-        &mut self,
-        index: u32,
-        errand: Errand,
-        now: Now,
-        out: &mut Vec<Action>,
-    ) {
-        let home = self.bench.index(&errand.origin.host);
-        let task = Task::Rules { home, origin: errand.origin, url: errand.url, hops: errand.hops };
-        self.request(index, task, now, out);
-    }
-
     /// A request for a robots.txt ended. `server` is the host that was asked, `home` the one whose rules they are.
     pub(super) fn rules_fetched(
         &mut self,
-        (fetch, server): (FetchId, u32),
-        (home, origin, url, hops): (u32, Origin, Url, u8),
+        (home, server): (u32, u32),
+        errand: Errand,
         fetched: &mut Fetched,
         now: Now,
         out: &mut Vec<Action>,
     ) {
-        let answer = fetched.result.as_mut().ok();
-        let (status, bytes) = answer.as_ref().map_or((None, 0), |answer| (Some(answer.status), answer.bytes));
-        let retry_after = answer.as_ref().and_then(|answer| answer.retry_after);
+        let Errand { origin, url, hops, .. } = &errand;
+        let (status, bytes, retry_after) = match &fetched.result {
+            Ok(answer) => (Some(answer.status), answer.bytes, answer.retry_after),
+            Err(_) => (None, 0, None),
+        };
         let (outcome, target) = match &mut fetched.result {
             Err(error) => (RobotsOutcome::Unreachable(error.failure), None),
-            Ok(answer) => self.read_rules(home, &origin, (&url, hops), answer, now),
+            Ok(answer) => self.read_rules(home, origin, (url, *hops), answer, now),
         };
-        let found = self.keep_rules(home, &origin, now.wall, &outcome);
+        let had_failed = self.bench.host(home).rules_of(origin).is_some_and(|of| of.failures > 0);
+        let found = self.keep_rules(home, origin, now.wall, &outcome);
         let record = RobotsRecord {
             origin: origin.clone(),
             url: url.to_string(),
@@ -91,26 +81,43 @@ impl Agent {
             capture: None,
             found,
         };
-        self.write(Record::Robots(record), Some(fetch), out);
-        match outcome {
-            RobotsOutcome::Unreachable(Failure::NotTried) => {
-                self.rules_not_tried(server, home, &origin, (url, hops))
-            }
-            RobotsOutcome::Unreachable(failure) => {
-                if server != home && failure.is_host() {
+        self.write(Record::Robots(record), Some(fetched.fetch), out);
+        if server != home {
+            match outcome {
+                RobotsOutcome::Unreachable(failure) if failure.is_host() => {
                     self.host_failed(server, failure, retry_after, fetched.ended, now, out);
                 }
-                self.rules_unreachable(home, &origin, failure, retry_after, now, out);
+                RobotsOutcome::Unreachable(_) => {}
+                _ if self.bench.host(server).failure == Some(Failure::Busy) => {}
+                _ => self.host_recovered(server, now, out),
             }
+            if self.bench.host(home).place() != Place::Elsewhere {
+                // It came too late: the host has given up waiting, and something else may be under way for it.
+                return;
+            }
+        }
+        match outcome {
+            RobotsOutcome::Unreachable(Failure::NotTried) => {
+                if server != home {
+                    self.bench.host_mut(server).errands.push_front(errand);
+                }
+            }
+            RobotsOutcome::Unreachable(failure) => {
+                // What ails the host that was to deliver them does not ail this one.
+                let failure = if server == home { failure } else { Failure::RobotsUnreachable };
+                self.rules_unreachable(home, origin, failure, retry_after, now, out);
+            }
+            // A host whose rules are elsewhere has not recovered before they were had.
             RobotsOutcome::Elsewhere => {
-                self.host_recovered(server, now, out);
                 if let Some(target) = target {
-                    self.follow_rules((home, server), &origin, (target, hops + 1), now, out);
+                    self.follow_rules((home, server), origin, (target, hops + 1), now, out);
                 }
             }
             RobotsOutcome::Rules { .. } | RobotsOutcome::Unchanged { .. } | RobotsOutcome::None { .. } => {
-                self.host_recovered(server, now, out);
-                self.host_recovered(home, now, out);
+                // A host whose pages ask for less has not recovered because its robots.txt was had as always.
+                if had_failed || self.bench.host(home).failure != Some(Failure::Busy) {
+                    self.host_recovered(home, now, out);
+                }
                 self.bring_home(home, server, now);
             }
         }
@@ -202,15 +209,6 @@ impl Agent {
             .collect()
     }
 
-    /// A request for robots.txt that did not really happen is made again.
-    fn rules_not_tried(&mut self, server: u32, home: u32, origin: &Origin, (url, hops): (Url, u8)) {
-        if server != home {
-            let until = self.bench.host(home).until();
-            let errand = Errand { origin: origin.clone(), url, hops, until };
-            self.bench.host_mut(server).errands.push_front(errand);
-        }
-    }
-
     /// Follows a redirect of a robots.txt, in the queue of the host it leads to.
     fn follow_rules(
         &mut self,
@@ -275,13 +273,15 @@ impl Agent {
         of.failures += 1;
         let failures = of.failures;
         let usable = of.rules.as_ref().is_some_and(|rules| now.wall.since(rules.fetched) < stale_max);
-        if usable {
-            let wait = retry_after
-                .unwrap_or_else(|| politeness::back_off(&self.settings, failures, &mut self.jitter));
-            self.bench.host_mut(home).rules_of_mut(origin).ask_after = now.mono + wait;
-        } else {
+        if !usable || failure == Failure::Busy {
             let failure = if failure.is_host() { failure } else { Failure::RobotsUnreachable };
             self.host_failed(home, failure, retry_after, now.mono, now, out);
+        }
+        if usable {
+            // A host that wants less is left alone first, and then the older rules are used for a while.
+            let from = if failure == Failure::Busy { self.bench.host(home).not_before } else { now.mono };
+            let wait = politeness::back_off(&self.settings, failures, &mut self.jitter);
+            self.bench.host_mut(home).rules_of_mut(origin).ask_after = from + wait;
         }
         if self.bench.host(home).place() == Place::Elsewhere {
             self.settle_in(home, now);

@@ -37,15 +37,12 @@ impl Agent {
                 self.pages_in_flight -= 1;
                 self.page_fetched(index, due, &contacted, &mut fetched, now, out);
             }
-            Task::Rules { home, origin, url, hops } => {
-                self.rules_fetched((fetched.fetch, index), (home, origin, url, hops), &mut fetched, now, out);
-            }
+            Task::Rules { home, errand } => self.rules_fetched((home, index), errand, &mut fetched, now, out),
         }
         // Only now: the answer may have been the robots.txt that asks for a longer delay.
         let asked = !contacted.is_empty();
         let wait = if asked { self.delay(index) } else { NO_ROOM_WAIT };
         let host = self.bench.host_mut(index);
-        host.asked |= asked;
         host.not_before = host.not_before.max(fetched.ended + wait);
         if self.bench.host(index).place() == Place::Idle {
             self.settle_in(index, now);
@@ -172,6 +169,10 @@ impl Agent {
     ) {
         let delay = self.delay(index);
         let host = self.bench.host_mut(index);
+        if failure == Failure::NoSuchName && host.failure != Some(failure) {
+            // Its asks are counted on their own: other troubles before say nothing about the name.
+            host.failures = 0;
+        }
         host.failures = host.failures.saturating_add(1);
         host.failure = Some(failure);
         let since = *host.failing_since.get_or_insert(now.wall);
@@ -245,7 +246,12 @@ impl Agent {
             Content::Page { links, directives } => {
                 page.flags = PageFlags { noindex: directives.noindex, noarchive: directives.noarchive };
                 let links = links.into_iter().filter(|link| !link.nofollow && !directives.nofollow);
-                self.follow(links.map(|Link { url, .. }| url), How::Link, due.depth + 1, &mut page);
+                self.follow(
+                    links.map(|Link { url, .. }| url),
+                    How::Link,
+                    due.depth.saturating_add(1),
+                    &mut page,
+                );
             }
             Content::Sitemap { pages, sitemaps } => {
                 self.follow(sitemaps.into_iter(), How::Sitemap, due.depth, &mut page);

@@ -74,6 +74,16 @@ impl Agent {
         self.blocks.iter()
     }
 
+    /// Whether a URL is being fetched.
+    pub fn is_fetching(&self, url: &Url) -> bool {
+        self.flights.values().any(|flight| matches!(&flight.task, super::Task::Page(due) if due.url == *url))
+    }
+
+    /// The totals so far, without those that only [`Agent::status`] knows.
+    pub fn totals(&self) -> &super::Totals {
+        &self.totals
+    }
+
     /// What robots.txt says about a URL, by the copy that we have.
     pub fn robots_on(&self, url: &Url) -> RobotsView {
         let rules = self

@@ -157,8 +157,6 @@ pub struct HostState {
     pub rules: Vec<RulesOf>,
     /// What other hosts want of it; filled by redirects of their robots.txt, emptied at its turns.
     pub errands: VecDeque<Errand>,
-    /// It was asked before, in this run or an earlier one.
-    pub asked: bool,
     /// It may not be asked before this.
     pub not_before: Mono,
     /// The wish of an earlier run, until this run has started.
@@ -190,7 +188,6 @@ impl HostState {
             addresses: Name::Unknown,
             rules: Vec::new(),
             errands: VecDeque::new(),
-            asked: false,
             not_before: Mono(0),
             not_before_wall: Wall(0),
             response: None,
