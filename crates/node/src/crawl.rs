@@ -5,11 +5,14 @@
 //! an event; nothing is decided here.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_core::agent::{Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, StoredHost, Ticket};
+use nephila_core::agent::{
+    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, StoredHost, Ticket,
+};
 use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::Url;
@@ -23,14 +26,14 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::control::{self, Asked, Request, Response};
+use crate::control::{self, Request, Requests, Response};
 use crate::directory::{self, Directory};
 use crate::display::Display;
-use crate::dns::Resolver;
+use crate::dns::{self, Resolver};
 use crate::fetch::{Captured, FetchConfig, Fetcher, SetupError};
 use crate::fetch_log::Attempt;
 use crate::summary::Summary;
-use crate::why;
+use crate::why::Crawl;
 use crate::writer::{self, Done, Job, WriteError, Writing};
 
 /// Inputs that are handled before the display and the timers get a look in again.
@@ -48,6 +51,12 @@ pub enum CrawlError {
     /// The means to fetch could not be set up.
     #[error("cannot set up fetching")]
     Fetch(#[from] SetupError),
+    /// Names could not be resolved at all.
+    #[error(transparent)]
+    Dns(#[from] dns::SetupError),
+    /// The directory for large bodies could not be made.
+    #[error("cannot make {}", .0.display())]
+    Spill(PathBuf, #[source] std::io::Error),
     /// The control socket could not be opened.
     #[error("cannot listen on the control socket")]
     Control(#[source] std::io::Error),
@@ -77,9 +86,10 @@ pub fn run(
     seeds: Vec<Url>,
     display: &mut Display,
 ) -> Result<Summary, CrawlError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CrawlError::Start)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CrawlError::Start)?;
     LocalSet::new().block_on(&runtime, async {
-        let mut run = Run::open(config, directory)?;
+        let mut run = Run::open(config, directory, &seeds)?;
         let reason = run.work(seeds, display).await;
         run.close(directory, reason)
     })
@@ -93,7 +103,7 @@ struct Run {
     writing: Writing,
     inputs: UnboundedSender<Input>,
     received: UnboundedReceiver<Input>,
-    requests: UnboundedReceiver<Asked>,
+    requests: Requests,
     /// Answers that the store gave at once; filled by `perform`, emptied by `settle`.
     answers: VecDeque<Event>,
     /// What a fetch received, from its end to the record that settles it.
@@ -105,17 +115,19 @@ struct Run {
     /// People who wait for a record to become durable.
     waiting: HashMap<Ticket, oneshot::Sender<Response>>,
     ended: Option<StopReason>,
-    failed: bool,
+    dir: PathBuf,
     before: nephila_core::agent::Totals,
 }
 
 impl Run {
-    fn open(config: &Config, directory: &Directory) -> Result<Run, CrawlError> {
+    fn open(config: &Config, directory: &Directory, seeds: &[Url]) -> Result<Run, CrawlError> {
         let parallel = raise_descriptor_limit().min(config.settings.parallel);
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
-        let mut agent = Agent::new(settings, config.scope(&[]));
+        let mut agent = Agent::new(settings, config.scope(seeds));
         let dir = directory.path();
         let opened = writer::open(Arc::new(RealDisk), dir, config, &mut |record| agent.replay(record))?;
+        let spill = directory::spill(dir);
+        std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
         let (inputs, received) = unbounded_channel();
         let writing = start_writing(opened.writer, inputs.clone())?;
         let requests = control::serve(&directory::control_socket(dir)).map_err(CrawlError::Control)?;
@@ -123,8 +135,12 @@ impl Run {
             before: agent.totals().clone(),
             agent,
             store: opened.store,
-            fetcher: Fetcher::new(FetchConfig::from_config(config, &directory::spill(dir)))?,
-            resolver: Rc::new(Resolver::new(config.dns, config.dns_timeout)?),
+            fetcher: Fetcher::new(fetch_config(config, spill))?,
+            resolver: Rc::new(Resolver::new(
+                config.dns,
+                config.dns_timeout,
+                config.settings.resolve_parallel,
+            )?),
             writing,
             inputs,
             received,
@@ -135,7 +151,7 @@ impl Run {
             orders: HashMap::new(),
             waiting: HashMap::new(),
             ended: None,
-            failed: false,
+            dir: dir.to_owned(),
         })
     }
 
@@ -148,10 +164,8 @@ impl Run {
         self.agent.start(Clock::now(), stored_hosts(&self.store), &mut actions);
         self.perform(actions);
         self.settle();
-        let new = new_seeds(&self.store, seeds);
-        if !new.is_empty() {
-            self.step(Event::Seeds(new));
-        }
+        // Those that the crawl knows already fall out again before anything is written.
+        self.step(Event::Seeds(seeds));
         loop {
             self.settle();
             if let Some(reason) = self.ended {
@@ -199,7 +213,6 @@ impl Run {
                 }
             }
             Input::WriterEnded => {
-                self.failed = true;
                 self.ended.get_or_insert(StopReason::Error);
             }
         }
@@ -265,6 +278,11 @@ impl Run {
         self.orders.insert(fetch, order.clone());
         let (fetcher, inputs) = (Rc::clone(&self.fetcher), self.inputs.clone());
         tokio::task::spawn_local(async move {
+            let abandoned = async {
+                if abandoned.await.is_err() {
+                    std::future::pending().await
+                }
+            };
             let outcome = fetcher.fetch(order, abandoned).await;
             let _ = inputs.send(Input::Fetched(Box::new((outcome.fetched, outcome.capture))));
         });
@@ -285,8 +303,15 @@ impl Run {
             Request::Resume => Control::Resume,
             Request::Stop => Control::Stop(StopReason::Stopped),
             question => {
-                let response = why::respond(&mut self.agent, &self.store, question, now);
-                let _ = reply.send(response);
+                let mut crawl = Crawl {
+                    agent: &mut self.agent,
+                    store: &self.store,
+                    dir: &self.dir,
+                    running: true,
+                    finished: false,
+                };
+                // Whoever asked may have gone.
+                let _ = reply.send(crawl.answer(&question, now));
                 return;
             }
         };
@@ -294,7 +319,9 @@ impl Run {
         self.agent.step(now, Event::Control(control), &mut actions);
         // A block is confirmed once it would survive a crash.
         let ticket = actions.iter().find_map(|action| match action {
-            Action::Write { ticket, record, .. } if matches!(**record, Record::Block(_) | Record::Unblock(_)) => {
+            Action::Write { ticket, record, .. }
+                if matches!(**record, Record::Block(_) | Record::Unblock(_)) =>
+            {
                 Some(*ticket)
             }
             _ => None,
@@ -324,9 +351,8 @@ impl Run {
             }
             Err(error) => return Err(error.into()),
             Ok(()) => {
-                let disk: Arc<dyn nephila_disk::Disk> = Arc::new(RealDisk);
                 let dir = directory.path();
-                nephila_archive::merge(&disk, &directory::archive(dir), &directory::index(dir))
+                nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
                     .map_err(CrawlError::Index)?;
                 if reason == StopReason::Finished {
                     directory.mark_finished()?;
@@ -352,7 +378,8 @@ fn start_writing(writer: writer::Writer, inputs: UnboundedSender<Input>) -> Resu
     .map_err(CrawlError::Start)
 }
 
-fn stored_hosts(store: &Store) -> impl Iterator<Item = StoredHost> + '_ {
+/// What the store holds, for the agent to start from.
+pub(crate) fn stored_hosts(store: &Store) -> impl Iterator<Item = StoredHost> + '_ {
     store.hosts().map(|(host, queue)| StoredHost {
         host: host.clone(),
         known: queue.known,
@@ -362,15 +389,35 @@ fn stored_hosts(store: &Store) -> impl Iterator<Item = StoredHost> + '_ {
     })
 }
 
-/// Those seeds that the crawl does not know yet.
-fn new_seeds(store: &Store, seeds: Vec<Url>) -> Vec<Url> {
-    seeds.into_iter().filter(|seed| !store.knows(seed)).collect()
+fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {
+    FetchConfig {
+        user_agent: config.user_agent(),
+        from: config.from(),
+        token: config.settings.token.clone(),
+        ca_pem: config.ca_pem.clone(),
+        private: config.settings.private.clone(),
+        connect_timeout: config.connect_timeout,
+        request_timeout: config.request_timeout,
+        slow_after: config.slow_after,
+        slow_bytes_per_s: config.slow_bytes_per_s,
+        body_bytes_max: config.body_bytes_max,
+        head_bytes_max: config.head_bytes_max,
+        memory_bytes: usize::try_from(config.memory_bytes).unwrap_or(usize::MAX),
+        spill_bytes: usize::try_from(config.spill_bytes).unwrap_or(usize::MAX),
+        spill_dir,
+        decode_bytes_max: usize::try_from(config.decode_bytes_max).unwrap_or(usize::MAX),
+        decode_ratio_max: usize::try_from(config.decode_ratio_max).unwrap_or(usize::MAX),
+        idle_connections_max: config.idle_connections_max,
+        idle_timeout: config.idle_timeout,
+    }
 }
 
 /// What the log says of a fetch.
 fn attempt(order: Order, fetched: &Fetched, now: Now) -> Attempt {
     let (status, bytes, reason) = match &fetched.result {
-        Ok(answer) => (Some(answer.status), answer.bytes, answer.cut.map(|cut| format!("{cut:?}").to_lowercase())),
+        Ok(answer) => {
+            (Some(answer.status), answer.bytes, answer.cut.map(|cut| format!("{cut:?}").to_lowercase()))
+        }
         Err(error) => (None, 0, Some(format!("{}: {}", error.failure.name(), error.detail))),
     };
     Attempt {

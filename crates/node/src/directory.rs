@@ -500,7 +500,8 @@ mod tests {
         let more: &[&str] = &["https://c.test/", "https://a.test/#same"];
         type Flags = &'static [(&'static str, &'static str)];
         // Flags of the first command, whether it finished, flags and seeds of the second, what that does, with how many.
-        let cases: &[(Flags, bool, Flags, &[&str], Start, usize)] = &[
+        type Case<'a> = (Flags, bool, Flags, &'a [&'a str], Start, usize);
+        let cases: &[Case<'_>] = &[
             (&[], false, &[], both, Start::Resume { seeds_added: 0 }, 2),
             (&[], false, &[], &[], Start::Resume { seeds_added: 0 }, 2),
             (&[], false, &[("delay", "9s")], more, Start::Resume { seeds_added: 1 }, 3),

@@ -108,10 +108,11 @@ impl FetchLog {
 
     /// The rolled files by their number, oldest first.
     fn rolled(&self) -> io::Result<Vec<(u64, PathBuf)>> {
-        let files = self.disk.list(self.path.parent().unwrap_or(Path::new(".")))?.into_iter().filter_map(|path| {
-            let digits = path.file_name()?.to_str()?.strip_prefix("fetch-")?.split('.').next()?;
-            Some((digits.parse().ok()?, path.clone()))
-        });
+        let files =
+            self.disk.list(self.path.parent().unwrap_or(Path::new(".")))?.into_iter().filter_map(|path| {
+                let digits = path.file_name()?.to_str()?.strip_prefix("fetch-")?.split('.').next()?;
+                Some((digits.parse().ok()?, path.clone()))
+            });
         let mut files: Vec<(u64, PathBuf)> = files.collect();
         files.sort();
         Ok(files)

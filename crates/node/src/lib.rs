@@ -1,8 +1,19 @@
 //! An agent as a library: it performs what the core decides.
+//!
+//! [`crawl::run`] is a run of a crawl. Everything else is what it needs: settings ([`config`]), the crawl's directory
+//! ([`directory`]), the network ([`fetch`], [`dns`]), the disk ([`writer`]), and people ([`control`], [`display`], [`why`]).
 
 pub mod clock;
 pub mod config;
+pub mod control;
+pub mod crawl;
 pub mod directory;
+pub mod display;
 pub mod dns;
 pub mod fetch;
+pub mod fetch_log;
+pub mod report;
 pub mod seeds;
+pub mod summary;
+pub mod why;
+pub mod writer;

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use nephila_archive::{Capture, Truncated, WarcWriter};
 use nephila_core::agent::{Cut, Ticket};
 use nephila_core::record::{Pointer, Record};
+use nephila_core::settings::Settings;
 use nephila_core::time::Wall;
 use nephila_disk::Disk;
 use nephila_store::{Journal, Store, StoreLimits};
@@ -202,9 +203,8 @@ impl Writing {
     /// Starts the thread. `done` is called on it with records that have become durable, and must not block for long.
     pub fn start(writer: Writer, done: impl FnMut(Vec<Done>) + Send + 'static) -> std::io::Result<Writing> {
         let (jobs, received) = channel();
-        let thread = std::thread::Builder::new()
-            .name("writer".into())
-            .spawn(move || run(writer, &received, done))?;
+        let thread =
+            std::thread::Builder::new().name("writer".into()).spawn(move || run(writer, &received, done))?;
         Ok(Writing { jobs, thread })
     }
 
@@ -281,12 +281,7 @@ pub fn open(
     config: &Config,
     replay: &mut dyn FnMut(&Record),
 ) -> Result<Opened, WriteError> {
-    let settings = &config.settings;
-    let limits = StoreLimits {
-        max_depth: settings.max_depth,
-        max_host_pages: settings.max_host_pages,
-        max_urls: settings.max_urls,
-    };
+    let limits = store_limits(&config.settings);
     let warcs = directory::archive(dir);
     let mut recovery = nephila_archive::recover(&disk, &warcs)?;
     let holds = |pointer: &Pointer| recovery.holds(&pointer_of(pointer));
@@ -322,6 +317,12 @@ fn warc_options(config: &Config) -> nephila_archive::Options {
         gzip: config.compress == Compress::Gzip,
         info,
     }
+}
+
+/// What admission stops at.
+pub(crate) fn store_limits(settings: &Settings) -> StoreLimits {
+    let Settings { max_depth, max_host_pages, max_urls, .. } = *settings;
+    StoreLimits { max_depth, max_host_pages, max_urls }
 }
 
 /// The one writer of an agent.

@@ -178,22 +178,25 @@ fn connections_are_kept_for_the_same_origin_and_address() {
 #[test]
 fn a_kept_connection_that_closes_is_left_or_not_tried() {
     // Closes after the first answer, at once or when the second request comes.
-    let server = |at_once: bool| {
-        Server::new(move |mut stream, _| {
+    for (at_once, expected) in [(true, None), (false, Some(Failure::NotTried))] {
+        let (closed, is_closed) = std::sync::mpsc::channel();
+        let server = Server::new(move |mut stream, _| {
             read_request(&mut stream);
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
             if !at_once {
                 read_request(&mut stream);
             }
-        })
-    };
-    for (at_once, expected) in [(true, None), (false, Some(Failure::NotTried))] {
-        let server = server(at_once);
+            drop(stream);
+            closed.send(()).ok();
+        });
         with_fetcher(config(), |fetcher| async move {
             let first = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
             assert_eq!(answer(&first).status, 200);
-            // The end of the connection arrives, if it comes at once.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            if at_once {
+                tokio::task::spawn_blocking(move || is_closed.recv().unwrap()).await.unwrap();
+                // The end of the connection is here; the task that drives it has to be told.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             let second = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
             assert_eq!(second.fetched.result.as_ref().err().map(|error| error.failure), expected);
             assert_eq!(second.fetched.contacted, [HERE]);

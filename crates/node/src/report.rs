@@ -1,0 +1,419 @@
+//! What people ask about a crawl, answered: as text and as data. The same for a crawl that runs and one that does not.
+//!
+//! docs/json.md documents the data.
+
+use std::fmt::Write;
+
+use nephila_core::agent::{HostCounts, HostView, Status};
+use nephila_core::record::{Failure, How, Pointer};
+use nephila_core::time::Wall;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::control::Response;
+use crate::display::{bytes, count, counted, span};
+
+/// What is to be known about one URL.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// The URL, as it would be fetched.
+    pub url: String,
+    /// Where it stands.
+    #[serde(flatten)]
+    pub state: UrlState,
+    /// How it became known, if it is.
+    pub found: Option<FoundBy>,
+    /// Where its answer is in the archive, if there is one.
+    pub capture: Option<Captured>,
+}
+
+/// How a URL became known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoundBy {
+    /// What led to it: seed, link, redirect, sitemap or listed (in a sitemap).
+    pub how: String,
+    /// The page it was found on.
+    pub via: Option<String>,
+    /// Links from a seed.
+    pub depth: u16,
+}
+
+impl FoundBy {
+    /// In the form of a report.
+    pub fn new(how: How, via: Option<String>, depth: u16) -> FoundBy {
+        let how = match how {
+            How::Seed => "seed",
+            How::Link => "link",
+            How::Redirect => "redirect",
+            How::Sitemap => "sitemap",
+            How::Listed => "listed",
+        };
+        FoundBy { how: how.to_owned(), via, depth }
+    }
+}
+
+/// Where an answer is in the archive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Captured {
+    /// The WARC file, below the directory of the crawl.
+    pub file: String,
+    /// As the archive names the place.
+    pub pointer: Pointer,
+}
+
+/// Where a URL stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum UrlState {
+    /// It belongs to the crawl and has not been found yet, or a limit keeps it out.
+    NotKnown,
+    /// It does not belong to the crawl.
+    OutOfScope {
+        /// By which rule.
+        rule: String,
+    },
+    /// It looks like a trap.
+    Trap {
+        /// By which rule.
+        rule: String,
+    },
+    /// The operator blocked it.
+    Blocked {
+        /// By what.
+        by: String,
+    },
+    /// robots.txt forbids it.
+    Disallowed {
+        /// The line, from 1.
+        line: u32,
+        /// What the line says.
+        rule: String,
+    },
+    /// It will be fetched.
+    Waiting {
+        /// What for, in words.
+        reason: String,
+        /// For how long at least, if that is known.
+        wait_s: Option<f64>,
+        /// How many URLs of its host are before it or wait with it.
+        host_queue: u64,
+        /// Attempts that it has used up.
+        attempts: u8,
+        /// What went wrong last.
+        failure: Option<Failure>,
+    },
+    /// It is being fetched.
+    Fetching,
+    /// It has a final answer.
+    Fetched {
+        /// The HTTP status.
+        status: u16,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+        /// Bytes received.
+        bytes: u64,
+        /// How long it took, in seconds.
+        took_s: f64,
+        /// At which attempt.
+        attempt: u8,
+    },
+    /// It failed for good.
+    Failed {
+        /// What went wrong last.
+        failure: Failure,
+        /// The HTTP status, if there was one.
+        status: Option<u16>,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+        /// How many attempts there were.
+        attempts: u8,
+    },
+}
+
+/// A moment of the calendar for people.
+fn moment(at_ms: u64) -> String {
+    let at = i64::try_from(Wall(at_ms).0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| "an unknown moment".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
+}
+
+impl UrlState {
+    /// In words.
+    pub fn text(&self) -> String {
+        match self {
+            UrlState::NotKnown => {
+                "not known: nothing has linked to it yet, or a limit keeps it out".to_owned()
+            }
+            UrlState::OutOfScope { rule } => format!("out of scope: {rule}"),
+            UrlState::Trap { rule } => format!("left aside as a trap: {rule}"),
+            UrlState::Blocked { by } => format!("blocked by {by}: `nephila unblock {by}` takes that back"),
+            UrlState::Disallowed { line, rule } => format!("forbidden by line {line} of robots.txt: {rule}"),
+            UrlState::Fetching => "being fetched now".to_owned(),
+            UrlState::Waiting { reason, wait_s, host_queue, attempts, failure } => {
+                let mut text = format!("waiting: {reason}");
+                if let Some(wait_s) = wait_s {
+                    let _ = write!(text, "; not before {} from now", span(*wait_s));
+                }
+                let _ = write!(text, "; its host has {} waiting", counted(*host_queue, "URL", "URLs"));
+                if let Some(failure) = failure {
+                    let tried = counted(u64::from(*attempts), "attempt", "attempts");
+                    let _ = write!(text, "; {tried} used up, the last failure was {}", failure.name());
+                }
+                text
+            }
+            UrlState::Fetched { status, at_ms, bytes: received, took_s, attempt } => format!(
+                "fetched {}: status {status}, {}, in {}, at attempt {attempt}",
+                moment(*at_ms),
+                bytes(*received),
+                span(*took_s)
+            ),
+            UrlState::Failed { failure, status, at_ms, attempts } => {
+                let status = status.map(|status| format!(" (status {status})")).unwrap_or_default();
+                let tried = counted(u64::from(*attempts), "attempt", "attempts");
+                format!("failed {} after {tried}: {}{status}", moment(*at_ms), failure.name())
+            }
+        }
+    }
+}
+
+impl Why {
+    /// In words.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n  {}\n", self.url, self.state.text());
+        if let Some(found) = &self.found {
+            let via = found.via.as_ref().map(|via| format!(" on {via}")).unwrap_or_default();
+            let _ = writeln!(text, "  known as a {}{via}, depth {}", found.how, found.depth);
+        }
+        if let Some(capture) = &self.capture {
+            let _ = writeln!(text, "  archived in {} at {}", capture.file, capture.pointer.offset);
+        }
+        text
+    }
+
+    /// As an answer.
+    pub fn response(&self) -> Response {
+        report(self.text(), self)
+    }
+}
+
+/// What a crawl is doing, as an answer. `running` is false when the files of a stopped crawl were read.
+pub fn status(status: &Status, elapsed_s: f64, running: bool, finished: bool) -> Response {
+    let totals = &status.totals;
+    let state = match (running, finished) {
+        (true, _) if status.stopping => "stopping",
+        (true, _) if status.paused => "paused",
+        (true, _) => "running",
+        (false, true) => "finished",
+        (false, false) => "stopped",
+    };
+    let mut text = format!("{state} after {}\n", span(elapsed_s));
+    let _ = writeln!(
+        text,
+        "  {}, {} failed, {} forbidden by robots.txt, {}",
+        counted(totals.pages, "page", "pages"),
+        count(totals.failed),
+        count(totals.disallowed),
+        bytes(totals.bytes)
+    );
+    let _ = writeln!(
+        text,
+        "  {} known, {} queued, {}",
+        counted(totals.known_urls, "URL", "URLs"),
+        count(status.queue),
+        counted(totals.hosts, "host", "hosts")
+    );
+    let places = places(&status.hosts);
+    if !places.is_empty() {
+        let _ = writeln!(text, "  hosts: {places}");
+    }
+    if !totals.failures.is_empty() {
+        let _ = writeln!(text, "  failed attempts: {}", failures(&totals.failures));
+    }
+    let mut json = json!({ "schema": 1, "state": state, "elapsed_s": elapsed_s });
+    merge(&mut json, status);
+    Response::Report { text, json }
+}
+
+/// The hosts of a crawl, as an answer; `hosts` are in their order already, `all` is how many there are.
+pub fn hosts(hosts: &[HostView], all: u64) -> Response {
+    let width = hosts.iter().map(|host| host.host.len()).max().unwrap_or(0).clamp(4, 50);
+    let mut text = format!("{:width$} {:>9} {:>9}  {}\n", "host", "pages", "queued", "state");
+    for host in hosts {
+        let _ = write!(
+            text,
+            "{:width$} {:>9} {:>9}  {}",
+            host.host,
+            count(host.pages),
+            count(host.queue),
+            host.place
+        );
+        if let Some(wait_s) = host.wait_s {
+            let _ = write!(text, " for {}", span(wait_s));
+        }
+        if let Some(failure) = host.failure.filter(|_| host.failures > 0) {
+            let _ = write!(
+                text,
+                ", {} in a row: {}",
+                counted(host.failures.into(), "failure", "failures"),
+                failure.name()
+            );
+        }
+        if host.given_up {
+            text.push_str(", given up");
+        }
+        text.push('\n');
+    }
+    let more = all.saturating_sub(hosts.len() as u64);
+    if more > 0 {
+        let _ = writeln!(text, "and {} more (--limit)", count(more));
+    }
+    Response::Report { text, json: json!({ "schema": 1, "hosts_total": all, "hosts": hosts }) }
+}
+
+/// Where hosts are, those places only that have any.
+pub(crate) fn places(hosts: &HostCounts) -> String {
+    let named = [
+        (hosts.fetching, "being asked"),
+        (hosts.ready, "ready"),
+        (hosts.delay, "waiting for their delay"),
+        (hosts.address, "waiting for their address"),
+        (hosts.resolving, "being looked up"),
+        (hosts.robots, "waiting for robots.txt"),
+        (hosts.backing_off, "backing off"),
+        (hosts.retrying, "waiting to retry"),
+        (hosts.blocked, "blocked"),
+        (hosts.idle, "idle"),
+    ];
+    let some = named.iter().filter(|(number, _)| *number > 0);
+    some.map(|(number, place)| format!("{} {place}", count(*number))).collect::<Vec<_>>().join(", ")
+}
+
+/// Failures by kind, the most frequent first.
+pub(crate) fn failures(failures: &std::collections::BTreeMap<Failure, u64>) -> String {
+    let mut list: Vec<_> = failures.iter().filter(|(_, number)| **number > 0).collect();
+    list.sort_by_key(|(failure, number)| (std::cmp::Reverse(**number), **failure));
+    list.iter()
+        .map(|(failure, number)| format!("{} {}", failure.name(), count(**number)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn report(text: String, data: &impl Serialize) -> Response {
+    let mut json = json!({ "schema": 1 });
+    merge(&mut json, data);
+    Response::Report { text, json }
+}
+
+/// Adds the fields of a value to an object.
+pub(crate) fn merge(object: &mut serde_json::Value, data: &impl Serialize) {
+    let data = serde_json::to_value(data).expect("reports have no keys but strings");
+    if let (Some(object), serde_json::Value::Object(data)) = (object.as_object_mut(), data) {
+        object.extend(data);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use nephila_core::agent::Totals;
+
+    use super::*;
+
+    #[test]
+    fn every_state_has_words() {
+        use UrlState::*;
+        let waiting = Waiting {
+            reason: "its host's delay".to_owned(),
+            wait_s: Some(90.0),
+            host_queue: 1_234,
+            attempts: 2,
+            failure: Some(Failure::Timeout),
+        };
+        let fetched =
+            Fetched { status: 404, at_ms: 1_700_000_000_000, bytes: 1_500, took_s: 0.25, attempt: 1 };
+        let failed = Failed { failure: Failure::ServerError, status: Some(500), at_ms: 0, attempts: 4 };
+        for (state, expected) in [
+            (NotKnown, "not known"),
+            (OutOfScope { rule: "--exclude".to_owned() }, "out of scope: --exclude"),
+            (Trap { rule: "too long".to_owned() }, "trap: too long"),
+            (Blocked { by: "a.test".to_owned() }, "`nephila unblock a.test`"),
+            (Disallowed { line: 7, rule: "Disallow: /x".to_owned() }, "line 7 of robots.txt: Disallow: /x"),
+            (Fetching, "being fetched now"),
+            (
+                waiting,
+                "waiting: its host's delay; not before 1m 30s from now; its host has 1,234 URLs waiting; 2 attempts used up, the last failure was timeout",
+            ),
+            (fetched, "fetched 2023-11-14 22:13:20 UTC: status 404, 1.5 kB, in 250 ms, at attempt 1"),
+            (failed, "failed 1970-01-01 00:00:00 UTC after 4 attempts: server-error (status 500)"),
+        ] {
+            assert!(state.text().contains(expected), "{}", state.text());
+        }
+    }
+
+    #[test]
+    fn why_reads_back_from_its_data() {
+        let pointer = Pointer { shard: 0, file: 1, offset: 22, length: 333 };
+        let why = Why {
+            url: "https://a.test/".to_owned(),
+            state: UrlState::Fetched { status: 200, at_ms: 1, bytes: 2, took_s: 0.5, attempt: 1 },
+            found: Some(FoundBy::new(How::Link, Some("https://a.test/b".to_owned()), 3)),
+            capture: Some(Captured { file: "archive/a.warc.gz".to_owned(), pointer }),
+        };
+        let Response::Report { text, json } = why.response() else { panic!() };
+        assert_eq!(json["schema"], 1);
+        assert_eq!(json["state"], "fetched");
+        assert_eq!(json["status"], 200);
+        assert_eq!(json["capture"]["pointer"]["offset"], 22);
+        assert_eq!(serde_json::from_value::<Why>(json).unwrap(), why);
+        assert!(text.contains("known as a link on https://a.test/b, depth 3"), "{text}");
+        assert!(text.contains("archived in archive/a.warc.gz at 22"), "{text}");
+    }
+
+    #[test]
+    fn status_and_hosts() {
+        let totals = Totals {
+            pages: 12_345,
+            bytes: 6_000_000,
+            failures: BTreeMap::from([(Failure::Dns, 2), (Failure::Timeout, 30)]),
+            ..Totals::default()
+        };
+        let status_of = Status {
+            totals,
+            hosts: HostCounts { fetching: 1, delay: 2_000, ..HostCounts::default() },
+            queue: 7,
+            given_up: 0,
+            next_due_s: None,
+            in_flight: 1,
+            unsettled: 0,
+            paused: false,
+            stopping: false,
+        };
+        for (running, finished, word) in
+            [(true, false, "running"), (false, true, "finished"), (false, false, "stopped")]
+        {
+            let Response::Report { text, json } = status(&status_of, 61.0, running, finished) else {
+                panic!()
+            };
+            assert!(text.starts_with(&format!("{word} after 1m 1s\n  12,345 pages")), "{text}");
+            assert!(text.contains("hosts: 1 being asked, 2,000 waiting for their delay"), "{text}");
+            assert!(text.contains("failed attempts: timeout 30, dns 2"), "{text}");
+            assert_eq!((&json["state"], &json["totals"]["pages"]), (&json!(word), &json!(12_345)));
+        }
+        let view = HostView {
+            host: "a.test".to_owned(),
+            place: "backing_off",
+            queue: 3,
+            pages: 1_000,
+            wait_s: Some(59.9),
+            delay_s: 1.0,
+            failures: 2,
+            failure: Some(Failure::Connect),
+            given_up: false,
+            addresses: vec![],
+        };
+        let Response::Report { text, json } = hosts(&[view], 5) else { panic!() };
+        assert!(text.contains("1,000         3  backing_off for 1m, 2 failures in a row: connect"), "{text}");
+        assert!(text.ends_with("and 4 more (--limit)\n"), "{text}");
+        assert_eq!(json["hosts"][0]["host"], "a.test");
+    }
+}

@@ -1,0 +1,231 @@
+//! Questions about a crawl, answered from its agent and its store: by the loop of a running crawl, or from the files of one
+//! that does not run.
+
+use std::cmp::Reverse;
+use std::path::Path;
+use std::sync::Arc;
+
+use nephila_core::agent::{Agent, HostView, RobotsView};
+use nephila_core::record::{Block, Outcome, Record, Settled};
+use nephila_core::time::Now;
+use nephila_core::url::{self, Host, Url, traps};
+use nephila_disk::{Disk, RealDisk};
+use nephila_store::{Known, KnownState, Store};
+
+use crate::clock::Clock;
+use crate::control::{HostSort, Request, Response};
+use crate::crawl::stored_hosts;
+use crate::directory::{self, DirectoryError, Lock, Recorded};
+use crate::report::{self, Captured, FoundBy, UrlState, Why};
+use crate::writer::{pointer_of, store_limits};
+
+/// Why a question about a crawl that does not run has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The directory does not say what it should.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The store cannot be read or written.
+    #[error("cannot use the store of the crawl")]
+    Store(#[from] nephila_store::Error),
+}
+
+/// What a question is answered from.
+pub(crate) struct Crawl<'a> {
+    pub agent: &'a mut Agent,
+    pub store: &'a Store,
+    pub dir: &'a Path,
+    pub running: bool,
+    pub finished: bool,
+}
+
+impl Crawl<'_> {
+    /// Answers a question that changes nothing.
+    pub(crate) fn answer(&mut self, request: &Request, now: Now) -> Response {
+        match request {
+            Request::Status => {
+                let status = self.agent.status(now);
+                // A crawl that does not run has not been running since its last record.
+                let elapsed =
+                    if self.running { self.agent.elapsed(now) } else { status.totals.elapsed_before };
+                report::status(&status, elapsed.as_secs_f64(), self.running, self.finished)
+            }
+            Request::Why { url } => match url::parse_seed(url) {
+                Ok(url) => self.why(&url, now),
+                Err(error) => Response::Refused { why: error.to_string() },
+            },
+            Request::Hosts { limit, sort } => {
+                let mut hosts: Vec<HostView> = self.agent.hosts(now).collect();
+                let all = hosts.len() as u64;
+                sort_hosts(&mut hosts, *sort);
+                hosts.truncate(*limit);
+                report::hosts(&hosts, all)
+            }
+            Request::Block { .. }
+            | Request::Unblock { .. }
+            | Request::Pause
+            | Request::Resume
+            | Request::Stop => Response::Refused { why: "nothing runs there".to_owned() },
+        }
+    }
+
+    fn why(&self, url: &Url, now: Now) -> Response {
+        let known = match self.store.look_up(url) {
+            Ok(known) => known,
+            Err(error) => return Response::Refused { why: format!("the journal cannot be read: {error}") },
+        };
+        let last = known.as_ref().and_then(|known| match &known.state {
+            KnownState::Settled(settled) | KnownState::Retry { last: settled, .. } => settled.capture,
+            KnownState::Queued | KnownState::Taken => None,
+        });
+        let capture = last.and_then(|pointer| {
+            let path =
+                nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer))
+                    .ok()?;
+            let file = path.strip_prefix(self.dir).unwrap_or(&path).display().to_string();
+            Some(Captured { file, pointer })
+        });
+        let state = match &known {
+            Some(known) => self.state_of_known(url, known, now),
+            None => self.state_of_unknown(url),
+        };
+        let found = known.map(|known| FoundBy::new(known.found.how, known.via, known.found.depth));
+        Why { url: url.to_string(), state, found, capture }.response()
+    }
+
+    fn state_of_known(&self, url: &Url, known: &Known, now: Now) -> UrlState {
+        let (attempts, failure, retry) = match &known.state {
+            KnownState::Settled(settled) => return settled_state(settled),
+            KnownState::Retry { not_before, attempts, last } => {
+                let failure = match &last.outcome {
+                    Outcome::Retry { failure, .. } => Some(*failure),
+                    _ => None,
+                };
+                (*attempts, failure, Some(*not_before))
+            }
+            KnownState::Queued | KnownState::Taken => (0, None, None),
+        };
+        let host = Host::of(url);
+        if let Some(block) = self.agent.block_on(&host) {
+            return UrlState::Blocked { by: block_name(block) };
+        }
+        if self.agent.is_fetching(url) {
+            return UrlState::Fetching;
+        }
+        if let RobotsView::Disallowed { line, rule } = self.agent.robots_on(url) {
+            return UrlState::Disallowed { line, rule };
+        }
+        let view = self.agent.host(&host, now);
+        let retry_s = retry.map(|at| at.since(now.wall).as_secs_f64()).filter(|wait| *wait > 0.0);
+        let reason = match &view {
+            _ if !self.running => {
+                "the crawl does not run; the same `nephila crawl` command goes on with it".to_owned()
+            }
+            _ if retry_s.is_some() => "it failed and will be tried again".to_owned(),
+            Some(view) => reason(view),
+            None => "its turn".to_owned(),
+        };
+        let host_s = view.as_ref().and_then(|view| view.wait_s);
+        UrlState::Waiting {
+            reason,
+            wait_s: [retry_s, host_s].into_iter().flatten().max_by(f64::total_cmp),
+            host_queue: view.map_or(0, |view| view.queue),
+            attempts,
+            failure,
+        }
+    }
+
+    fn state_of_unknown(&self, url: &Url) -> UrlState {
+        if let Err(rule) = self.agent.scope().judge(url) {
+            return UrlState::OutOfScope { rule: rule.to_string() };
+        }
+        if let Err(rule) = traps::check(url, &self.agent.settings().traps) {
+            return UrlState::Trap { rule: rule.to_string() };
+        }
+        if let Some(block) = self.agent.block_on(&Host::of(url)) {
+            return UrlState::Blocked { by: block_name(block) };
+        }
+        match self.agent.robots_on(url) {
+            RobotsView::Disallowed { line, rule } => UrlState::Disallowed { line, rule },
+            RobotsView::Allowed | RobotsView::NotYet => UrlState::NotKnown,
+        }
+    }
+}
+
+fn settled_state(settled: &Settled) -> UrlState {
+    match &settled.outcome {
+        Outcome::Answered { status } => UrlState::Fetched {
+            status: *status,
+            at_ms: settled.at.0,
+            bytes: settled.bytes,
+            took_s: settled.took.as_secs_f64(),
+            attempt: settled.attempts,
+        },
+        Outcome::Failed { failure, status } | Outcome::Retry { failure, status, .. } => UrlState::Failed {
+            failure: *failure,
+            status: *status,
+            at_ms: settled.at.0,
+            attempts: settled.attempts,
+        },
+        Outcome::Disallowed { line, rule } => UrlState::Disallowed { line: *line, rule: rule.clone() },
+    }
+}
+
+fn reason(host: &HostView) -> String {
+    let failure = host.failure.map_or("it failed", |failure| failure.name());
+    match host.place {
+        "fetching" => "another URL of its host is being fetched".to_owned(),
+        "delay" => "its host's delay".to_owned(),
+        "address" => "another host at the same address has its turn".to_owned(),
+        "resolving" => "its host's name is being looked up".to_owned(),
+        "robots" => "its host's robots.txt is elsewhere and being asked for".to_owned(),
+        "backing_off" => format!("its host is left alone for a while ({failure})"),
+        _ if host.given_up => format!("its host was given up ({failure}); it is about to be settled"),
+        _ => "its turn".to_owned(),
+    }
+}
+
+fn sort_hosts(hosts: &mut [HostView], sort: HostSort) {
+    match sort {
+        HostSort::Queue => hosts.sort_by_key(|host| Reverse(host.queue)),
+        HostSort::Pages => hosts.sort_by_key(|host| Reverse(host.pages)),
+        HostSort::Failures => hosts.sort_by_key(|host| Reverse(host.failures)),
+        HostSort::Name => hosts.sort_by(|a, b| a.host.cmp(&b.host)),
+        HostSort::Wait => {
+            hosts.sort_by(|a, b| b.wait_s.unwrap_or(0.0).total_cmp(&a.wait_s.unwrap_or(0.0)));
+        }
+    }
+}
+
+fn block_name(block: &Block) -> String {
+    match block {
+        Block::Name(host) => host.to_string(),
+        Block::Address(address) => address.to_string(),
+    }
+}
+
+/// Answers a request about a crawl that does not run, from its files. Only a block or its removal writes anything.
+pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
+    let recorded = Recorded::load(dir)?;
+    let record = match request {
+        Request::Block { what } => Some(Record::Block(what.clone())),
+        Request::Unblock { what } => Some(Record::Unblock(what.clone())),
+        _ => None,
+    };
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let limits = store_limits(&recorded.config.settings);
+    if let Some(record) = record {
+        let _lock = Lock::take(dir)?;
+        let (_, mut journal) = Store::open(disk, dir, limits, &|_| true, &mut |_, _| {})?;
+        journal.append(&record)?;
+        journal.sync()?;
+        return Ok(Response::Done);
+    }
+    let mut agent = Agent::new(recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
+    let store = Store::open_read_only(disk, dir, limits, &|_| true, &mut |_, record| agent.replay(record))?;
+    let now = Clock::now();
+    agent.start(now, stored_hosts(&store), &mut Vec::new());
+    let mut crawl =
+        Crawl { agent: &mut agent, store: &store, dir, running: false, finished: recorded.finished };
+    Ok(crawl.answer(request, now))
+}
