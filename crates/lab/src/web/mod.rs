@@ -26,6 +26,7 @@ mod tls;
 mod verdict;
 
 use std::{
+    collections::HashMap,
     io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
@@ -35,6 +36,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{
     mpsc::{UnboundedSender, unbounded_channel},
@@ -193,6 +195,20 @@ pub enum PageBytes {
     Web,
 }
 
+impl FromStr for PageBytes {
+    type Err = WebError;
+
+    fn from_str(text: &str) -> Result<Self, WebError> {
+        match (text, text.parse()) {
+            ("web", _) => Ok(PageBytes::Web),
+            (_, Ok(bytes)) => Ok(PageBytes::Fixed(bytes)),
+            _ => {
+                Err(WebError::Config(format!("page_bytes must be `web` or a number of bytes, not {text:?}")))
+            }
+        }
+    }
+}
+
 /// Why the web could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
@@ -248,6 +264,7 @@ pub struct Web {
 /// Starts to serve a web. Its listeners accept connections when this returns.
 pub async fn serve(config: WebConfig) -> Result<Web, WebError> {
     config.check()?;
+    raise_descriptor_limit();
     let http = server::listen("http", config.http_port)?;
     let https = server::listen("https", config.https_port)?;
     let dns = dns::bind(config.dns_port)?;
@@ -274,6 +291,14 @@ pub async fn serve(config: WebConfig) -> Result<Web, WebError> {
         Err(_) => return Err(WebError::Config("the web's thread ended at once".to_owned())),
     }
     Ok(Web { http_port, https_port, dns_addr, ca_pem, server, calls: Some(calls), thread: Some(thread) })
+}
+
+/// Every host may have a connection open, so as many descriptors as the system allows are wanted. Where it does not, some
+/// connections wait.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 impl Web {
@@ -304,6 +329,19 @@ impl Web {
     pub fn digest(&self, url: &str) -> Option<u64> {
         self.catch_up();
         self.server.digest(url)
+    }
+
+    /// The same for every URL that had a whole answer, by its identity ([`plan::Target::key`]).
+    pub fn digests(&self) -> HashMap<u64, u64> {
+        self.catch_up();
+        let judge = self.server.judge();
+        judge.urls.iter().map(|(key, url)| (*key, url.digest)).filter(|(_, digest)| *digest != 0).collect()
+    }
+
+    /// URLs asked for after a whole, final answer to them, in the order of the requests, as far as they are remembered.
+    pub fn repeats(&self) -> Vec<String> {
+        self.catch_up();
+        self.server.judge().repeats.iter().map(|(_, url)| url.clone()).collect()
     }
 
     /// The command line, after `nephila crawl`, that crawls this web, given where its two files were written.

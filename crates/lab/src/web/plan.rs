@@ -22,8 +22,6 @@ pub const PAGES_MAX: u32 = 10_000_000;
 const ADDRESSES: u32 = u32::from_be_bytes([127, 1, 0, 0]);
 /// Where hosts that share an address are.
 const ADDRESSES_SHARED: u32 = u32::from_be_bytes([127, 100, 0, 0]);
-/// How many hosts share an address.
-const SHARED_BY: u32 = 8;
 /// How many children a page has in the tree that makes every page reachable.
 const CHILDREN: u64 = 8;
 /// Extra links of a page at most, whatever the power law says.
@@ -199,7 +197,8 @@ impl Plan {
         let find = |name: &String| kinds::find(name).ok_or_else(|| WebError::UnknownKind(name.clone()));
         let cycle: Vec<usize> = match &config.kinds {
             Kinds::All => {
-                let others: Vec<usize> = (1..all.len()).collect();
+                let times = |kind: usize| std::iter::repeat_n(kind, all[kind].share_address.max(1) as usize);
+                let others: Vec<usize> = (1..all.len()).flat_map(times).collect();
                 others.chunks(2).flat_map(|two| std::iter::once(0).chain(two.iter().copied())).collect()
             }
             Kinds::Only(names) => names.iter().map(find).collect::<Result<_, _>>()?,
@@ -290,9 +289,9 @@ impl<'p> Host<'p> {
 
     /// Its address, which may be shared.
     pub fn address(&self) -> Ipv4Addr {
-        match self.kind.shared_address {
-            true => Ipv4Addr::from(ADDRESSES_SHARED + self.serial / SHARED_BY),
-            false => Ipv4Addr::from(ADDRESSES + self.index),
+        match self.kind.share_address {
+            0 => Ipv4Addr::from(ADDRESSES + self.index),
+            group => Ipv4Addr::from(ADDRESSES_SHARED + self.serial / group),
         }
     }
 
@@ -456,7 +455,7 @@ impl<'p> Host<'p> {
         );
         self.write_links(&mut html, page, &mut mix);
         html.push_str("</ul>\n");
-        let wanted = text::page_bytes(config.page_bytes, &mut mix);
+        let wanted = text::page_bytes(config.page_bytes, &mut self.mix(4, u64::from(page)));
         let end = b"</p></body></html>\n";
         let filler = wanted.saturating_sub(html.len() + end.len());
         let len = html.len() + filler + end.len();
@@ -572,6 +571,7 @@ mod tests {
         let (all, plain) = (plan(400, "all"), plan(200, "plain"));
         let [a, b] = [&all, &plain].map(|plan| plan.by_name("plain-17.test").unwrap());
         assert_eq!((a.pages(), a.home(), a.latency()), (b.pages(), b.home(), b.latency()));
+        assert_eq!(a.page(3).len(), b.page(3).len(), "only links to other hosts differ");
     }
 
     #[test]
@@ -583,7 +583,7 @@ mod tests {
             assert!(names.insert(host.name()));
             let address = host.address();
             assert!(address.octets()[1] < 128, "{host:?} is at {address}");
-            if !host.kind.shared_address {
+            if host.kind.share_address == 0 {
                 assert_eq!(plan.by_address(address).map(|host| host.index), Some(host.index));
             }
         }
@@ -593,6 +593,10 @@ mod tests {
             assert!(plan.by_name(no_name).is_none(), "{no_name}");
         }
         assert!(plan.by_name("WWW.Moved-0.Test.").is_some());
+        let [first, eighth, ninth] =
+            ["0", "7", "8"].map(|serial| plan.by_name(&format!("shared-{serial}.test")).unwrap());
+        assert_eq!(first.address(), eighth.address());
+        assert_ne!(first.address(), ninth.address());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::web::{
 };
 
 /// What a bomb unfolds to: more than any limit on decoding.
-const BOMB_BYTES: usize = 128 * 1024 * 1024;
+const BOMB_BYTES: usize = 72 * 1024 * 1024;
 /// Bombs of formats that allow it are made of copies of one part.
 const BOMB_PART_BYTES: usize = 1024 * 1024;
 

@@ -44,7 +44,7 @@ pub(super) fn kinds() -> Vec<Kind> {
         Kind {
             name: "shared",
             about: "eight hosts have one address: its delay and its limit hold for all of them together",
-            shared_address: true,
+            share_address: 8,
             pages_max: 50,
             ..PLAIN
         },

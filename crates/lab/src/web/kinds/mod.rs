@@ -41,8 +41,8 @@ pub struct Kind {
     pub home: Home,
     /// Which names it has besides the bare one.
     pub subs: &'static [Sub],
-    /// Several of its hosts have one address.
-    pub shared_address: bool,
+    /// Groups of its hosts have one address; so many stand together in a web of all kinds. 0 if each has its own.
+    pub share_address: u32,
     /// Ordinary pages at most.
     pub pages_max: u32,
     /// What is expected as to its ordinary pages.
@@ -206,7 +206,7 @@ pub const PLAIN: Kind = Kind {
     about: "nothing is wrong: every page is fetched once",
     home: Home::Mixed,
     subs: &[],
-    shared_address: false,
+    share_address: 0,
     pages_max: u32::MAX,
     base: Rule::Expected,
     robots: |_| Reply::robots("User-agent: *\nDisallow: /never/\n"),

@@ -146,10 +146,19 @@ fn redirects() -> Vec<Kind> {
                 (Sub::Rules, "/its-robots.txt") => {
                     Some(Special::page(target, Rule::Free).answering(|_| Reply::robots(RULES)))
                 }
-                (Sub::Rules, "/robots.txt") => Some(
-                    Special::page(target, Rule::Free)
-                        .answering(|_| Reply::robots("User-agent: *\nDisallow: /\n")),
-                ),
+                // Not what the host first asked is told, so it says nothing about that.
+                (Sub::Rules, "/robots.txt") => {
+                    let closed = |_: &Visit<'_>| {
+                        Reply::new(
+                            200,
+                            "text/plain",
+                            b"User-agent: *
+Disallow: /
+",
+                        )
+                    };
+                    Some(Special::page(target, Rule::Free).answering(closed))
+                }
                 _ => None,
             },
             ..RULED

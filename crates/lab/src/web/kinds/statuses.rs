@@ -33,8 +33,8 @@ pub(crate) fn kinds() -> Vec<Kind> {
         },
         Kind {
             name: "busy-date",
-            about: "503 with Retry-After as a date",
-            specials: |_| vec![busy(503, retry_at_date)],
+            about: "503 with Retry-After as a date, once",
+            specials: |_| vec![busy_for(1, 503, retry_at_date)],
             ..PLAIN
         },
         Kind {
@@ -94,10 +94,16 @@ fn odd_status(status: u16) -> Special {
 
 /// A page that is busy twice and then there.
 fn busy(status: u16, answer: fn(&Visit<'_>, u16) -> Reply) -> Special {
+    busy_for(2, status, answer)
+}
+
+fn busy_for(times: u32, status: u16, answer: fn(&Visit<'_>, u16) -> Reply) -> Special {
     let page = Special::page(&format!("/busy/{status}"), Rule::Expected);
     let there = page.answer;
     Special {
-        answer: Box::new(move |visit| if visit.attempt <= 2 { answer(visit, status) } else { there(visit) }),
+        answer: Box::new(
+            move |visit| if visit.attempt <= times { answer(visit, status) } else { there(visit) },
+        ),
         ..page
     }
 }
