@@ -190,3 +190,35 @@ impl Chunks {
 fn table_of(hash: u64) -> usize {
     (hash >> 40) as usize % TABLES
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(host: u32, number: u32) -> Name {
+        let mut fingerprint = [0; 12];
+        fingerprint[8..].copy_from_slice(&number.to_le_bytes());
+        Name { host, fingerprint: Fingerprint(fingerprint) }
+    }
+
+    #[test]
+    fn the_same_fingerprint_on_another_host_is_another_url() {
+        let mut sieve = Sieve::new();
+        let count = 3 * CHUNK_ENTRIES as u32;
+        for number in 0..count {
+            for host in [1, 2] {
+                assert_eq!(sieve.find(name(host, number)), None);
+                let id = sieve.insert(Entry::new(name(host, number), u64::from(number) << 20, number));
+                assert_eq!(id, 2 * number + host - 1);
+            }
+        }
+        assert_eq!(sieve.len(), 2 * count);
+        for number in 0..count {
+            let id = sieve.find(name(2, number)).unwrap();
+            let entry = sieve.entry(id);
+            assert_eq!((entry.host, entry.distance), (2, number));
+            assert_eq!((entry.found_place(), entry.settled_place()), (u64::from(number) << 20, None));
+            assert_eq!(sieve.find(name(3, number)), None);
+        }
+    }
+}

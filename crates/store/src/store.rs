@@ -53,7 +53,7 @@ pub enum KnownState {
         not_before: Wall,
         /// Attempts that it has used up.
         attempts: u8,
-        /// The last of them.
+        /// The last of them, as it was written: whether the archive still has its capture is not asked again.
         last: Box<Settled>,
     },
     /// It is done.
@@ -342,7 +342,7 @@ impl Store {
         self.torn_bytes
     }
 
-    /// The memory that sieve and queues take, counted from what they reserve.
+    /// The memory that sieve and queues take, counted from what they reserve. Looks at every host.
     pub fn memory_bytes(&self) -> usize {
         self.sieve.memory_bytes() + self.queues.memory_bytes()
     }

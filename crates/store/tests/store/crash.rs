@@ -141,6 +141,23 @@ fn a_full_disk_tears_nothing_and_goes_on_when_there_is_room() {
     assert_eq!(store.queued(), 3);
 }
 
+/// The disk fails so badly that not even the torn write can be cut off, and then it is well again.
+#[test]
+fn a_torn_write_is_cut_off_later_if_not_at_once() {
+    for seed in 0..20 {
+        let disk = SimDisk::new(seed);
+        let (_, mut journal, _) = open(Arc::new(disk.clone()), NO_LIMITS).unwrap();
+        journal.append(&seeds([format!("http://a.example/{}", "x".repeat(3_000))])).unwrap();
+        disk.fail_after(0);
+        assert_eq!(journal.flush().unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(journal.flush().unwrap_err().kind(), ErrorKind::Io);
+        disk.fail_after(u64::MAX);
+        journal.flush().unwrap();
+        assert_eq!(disk.used_bytes(), journal.len());
+        assert_eq!(open(Arc::new(disk.kill()), NO_LIMITS).unwrap().2.len(), 1);
+    }
+}
+
 #[test]
 fn a_crawl_cannot_start_on_a_full_disk_but_can_later() {
     let disk = SimDisk::new(7);

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nephila_core::agent::{Admitted, OverLimit};
-use nephila_core::record::{Failure, Outcome, Record};
+use nephila_core::record::{Failure, Found, How, Outcome, Record, RobotsOutcome, RobotsRecord};
 use nephila_core::time::Wall;
+use nephila_core::url::Origin;
 use nephila_disk::{Disk, SimDisk};
 use nephila_store::{KnownState, Store, StoreLimits};
 
@@ -238,6 +240,48 @@ fn urls_are_the_same_only_within_a_host() {
         assert_eq!(store.look_up(&url(text)).unwrap().unwrap().found.url, spellings[0]);
     }
     assert_eq!(store.look_up(&url("http://b.example/")).unwrap(), None);
+}
+
+#[test]
+fn a_url_comes_back_as_it_was_found() {
+    let (mut store, mut journal, _) = open(disk(), NO_LIMITS).unwrap();
+    // Longer than what is read at first.
+    let long = |name: &str| format!("http://a.example/{name}/{}", "x".repeat(5_000));
+    let new = |name: &str, how| Found { url: long(name), depth: 300, how, redirects: 7 };
+    let origin = Origin::of(&url("https://[::1]:8443/"));
+    let mut page = settled(&long("page"), Outcome::Answered { status: 200 });
+    page.found = vec![new("link", How::Link), new("other", How::Redirect)];
+    let robots = RobotsRecord {
+        url: origin.robots_url().into(),
+        origin,
+        at: Wall(1),
+        took: Duration::from_secs(1),
+        bytes: 5,
+        status: Some(200),
+        outcome: RobotsOutcome::None { fresh_until: Wall(2) },
+        capture: Some(pointer(1)),
+        found: vec![new("sitemap", How::Sitemap)],
+    };
+    write(&mut store, &mut journal, &Record::Seeds(vec![new("page", How::Seed)]));
+    write(&mut store, &mut journal, &Record::Settled(page));
+    write(&mut store, &mut journal, &Record::Robots(robots));
+    let taken = store.take(&host("a.example"), 9, Wall(0)).unwrap();
+    for due in &taken.due {
+        let known = store.look_up(&due.url).unwrap().unwrap();
+        assert_eq!((known.found.depth, known.found.redirects, known.state), (300, 7, KnownState::Taken));
+        assert_eq!((known.found.how, &known.via), (due.how, &due.via));
+        assert_eq!((due.depth, due.redirects, due.attempts), (300, 7, 0));
+    }
+    let taken: Vec<(String, How, Option<String>)> =
+        taken.due.into_iter().map(|due| (due.url.into(), due.how, due.via)).collect();
+    assert_eq!(
+        taken,
+        [
+            (long("link"), How::Link, Some(long("page"))),
+            (long("other"), How::Redirect, Some(long("page"))),
+            (long("sitemap"), How::Sitemap, Some("https://[::1]:8443/robots.txt".into())),
+        ]
+    );
 }
 
 /// A URL that cannot be read back is an error, and the others are still there afterwards.
