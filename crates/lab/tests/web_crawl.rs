@@ -29,7 +29,7 @@ use nephila_lab::web::{
 use web_client::Client;
 
 const AGENT: &str = "nephila";
-const HOST_PAGES_MAX: usize = 120;
+const HOST_PAGES_MAX: usize = 80;
 const DEPTH_MAX: u32 = 50;
 const REDIRECTS_MAX: u32 = 10;
 /// These need a crawler that knows when to stop waiting or reading; and certificates and names are not followed here.

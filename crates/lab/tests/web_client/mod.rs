@@ -99,8 +99,10 @@ impl Client {
 
 /// Head and body of an answer, as far as it came; after 1xx heads. Head in lower case.
 fn parts(answer: &[u8]) -> Option<(String, &[u8])> {
-    let at = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
-    let (head, body) = (String::from_utf8_lossy(&answer[..at]).to_lowercase(), &answer[at + 4..]);
+    let end =
+        |mark: &[u8]| answer.windows(mark.len()).position(|w| w == mark).map(|at| (at, at + mark.len()));
+    let (head_end, body_start) = end(b"\r\n\r\n").or_else(|| end(b"\n\n"))?;
+    let (head, body) = (String::from_utf8_lossy(&answer[..head_end]).to_lowercase(), &answer[body_start..]);
     if head.starts_with("http/1.1 1") { parts(body) } else { Some((head, body)) }
 }
 
