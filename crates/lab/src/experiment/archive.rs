@@ -1,0 +1,148 @@
+//! What a crawl archived, against what the web served.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::Context as _;
+use nephila_archive::{Reader, verify};
+use nephila_disk::RealDisk;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{EXAMPLES_MAX, Outcome};
+use crate::web::{Web, plan::Rule};
+
+/// Checks archives with other people's tools; run by the Python that this variable names.
+const SCRIPT: &str = include_str!("../../../archive/tests/check_warc.py");
+const PYTHON: &str = "NEPHILA_PYTHON";
+
+/// Adds the bars that every archive has to meet: all files are in order, every page that was expected is there, and every
+/// answer that was sent whole is there byte for byte.
+pub(super) fn check(outcome: &mut Outcome, archive: &Path, web: &Web) -> anyhow::Result<()> {
+    let files = files(archive)?;
+    check_files(outcome, &files)?;
+    let kept = read_responses(&files, web)?;
+    check_expected(outcome, &kept, web);
+    check_bytes(outcome, &kept, web);
+    check_with_python(outcome, archive)
+}
+
+/// The WARC files of an archive, those still open included.
+pub(super) fn files(archive: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(archive).with_context(|| format!("cannot list {}", archive.display()))?;
+    let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;
+    files.retain(|path| path.to_str().is_some_and(|path| path.contains(".warc")));
+    files.sort();
+    Ok(files)
+}
+
+/// Every member of every file is complete and has the digests it says.
+pub(super) fn check_files(outcome: &mut Outcome, files: &[PathBuf]) -> anyhow::Result<()> {
+    let (mut records, mut problem_count, mut problems) = (0, 0, Vec::new());
+    for path in files {
+        let report = verify(&RealDisk, path)?;
+        records += report.records;
+        problem_count += report.problem_count;
+        let name = path.file_name().unwrap_or_default().display().to_string();
+        problems.extend(
+            report.problems.iter().map(|problem| format!("{name} at {}: {}", problem.offset, problem.what)),
+        );
+    }
+    outcome.figure("warc_files", files.len());
+    outcome.figure("warc_records", records);
+    outcome.none("records of the archive that are damaged", problem_count, &problems);
+    Ok(())
+}
+
+/// The last answer of a URL, as it was archived.
+struct Kept {
+    url: String,
+    hash: u64,
+    cut: bool,
+}
+
+/// The last response to each URL of the web, by the URL's identity.
+fn read_responses(files: &[PathBuf], web: &Web) -> anyhow::Result<HashMap<u64, Kept>> {
+    let mut kept = HashMap::new();
+    for path in files {
+        let mut reader = Reader::new(BufReader::with_capacity(1 << 20, fs::File::open(path)?));
+        while let Some(head) = reader.next()? {
+            let url = head.get("WARC-Target-URI").unwrap_or_default().to_owned();
+            let Some((host, https, target)) = web.plan().locate(&url).filter(|_| head.kind() == "response")
+            else {
+                continue;
+            };
+            let key = host.resolve(https, target).key;
+            let cut = head.get("WARC-Truncated").is_some();
+            let mut hash = Xxh3::new();
+            loop {
+                match reader.next_piece()? {
+                    [] => break,
+                    piece => hash.update(piece),
+                }
+            }
+            kept.insert(key, Kept { url, hash: hash.digest(), cut });
+        }
+    }
+    Ok(kept)
+}
+
+fn check_expected(outcome: &mut Outcome, kept: &HashMap<u64, Kept>, web: &Web) {
+    let (mut missing, mut examples) = (0, Vec::new());
+    for host in web.plan().hosts() {
+        host.expected(|page| {
+            if page.rule == Rule::Expected && kept.get(&page.key).is_none_or(|kept| kept.cut) {
+                missing += 1;
+                if examples.len() < EXAMPLES_MAX {
+                    examples.push(page.url());
+                }
+            }
+        });
+    }
+    outcome.none("expected pages that are not whole in the archive", missing, &examples);
+}
+
+fn check_bytes(outcome: &mut Outcome, kept: &HashMap<u64, Kept>, web: &Web) {
+    let served = web.digests();
+    let (mut compared, mut differ) = (0, Vec::new());
+    for (key, kept) in kept.iter().filter(|(_, kept)| !kept.cut) {
+        let Some(served) = served.get(key) else { continue };
+        compared += 1;
+        if *served != kept.hash {
+            differ.push(kept.url.clone());
+        }
+    }
+    differ.sort();
+    outcome.figure("answers_compared", compared);
+    outcome.none("answers that differ from what was served", differ.len() as u64, &differ);
+}
+
+fn check_with_python(outcome: &mut Outcome, archive: &Path) -> anyhow::Result<()> {
+    let Some(python) = std::env::var_os(PYTHON) else {
+        outcome.figure("other_tools", format!("skipped: {PYTHON} is not set"));
+        return Ok(());
+    };
+    let mut child = Command::new(&python)
+        .arg("-")
+        .arg(archive)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", python.display()))?;
+    // The pipe is closed at the end of this statement, so that the script begins.
+    child.stdin.take().context("the pipe that was asked for")?.write_all(SCRIPT.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<String> = said.lines().map(str::to_owned).collect();
+    let last = lines.last().cloned().unwrap_or_default();
+    outcome.bar("warcio and cdxj-indexer agree", "0 failed", last, output.status.success());
+    if let Some(bar) = outcome.bars.last_mut().filter(|bar| !bar.met) {
+        bar.examples = lines.into_iter().take(EXAMPLES_MAX).collect();
+    }
+    Ok(())
+}

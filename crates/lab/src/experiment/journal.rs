@@ -1,0 +1,65 @@
+//! What a crawl's journal says, read from outside while the crawl is not running.
+
+use std::{collections::HashSet, path::Path, sync::Arc};
+
+use nephila_archive::read_record;
+use nephila_core::record::{Outcome, Pointer, Record};
+use nephila_disk::RealDisk;
+use nephila_node::{directory, writer::pointer_of};
+use nephila_store::{Store, StoreLimits};
+
+/// What is known and what is done.
+#[derive(Default)]
+pub(super) struct Journal {
+    /// URLs that are known.
+    pub known: HashSet<String>,
+    /// URLs that need no further attempt.
+    pub settled: HashSet<String>,
+    /// Every answer that counts, with where it is in the archive, in the order of the journal.
+    pub answers: Vec<(String, Option<Pointer>)>,
+    /// What a crash or a full disk left behind the last whole record.
+    pub torn_bytes: u64,
+}
+
+impl Journal {
+    /// Reads the journal of the crawl in `out`; nothing is known if there is none yet.
+    pub(super) fn read(out: &Path) -> anyhow::Result<Journal> {
+        let mut journal = Journal::default();
+        if !out.join("journal").exists() {
+            return Ok(journal);
+        }
+        let limits = StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX };
+        let store = Store::open_read_only(Arc::new(RealDisk), out, limits, &|_| true, &mut |_, record| {
+            journal.add(record)
+        })?;
+        journal.torn_bytes = store.torn_bytes();
+        Ok(journal)
+    }
+
+    fn add(&mut self, record: &Record) {
+        self.known.extend(record.found().iter().map(|found| found.url.clone()));
+        let Record::Settled(settled) = record else { return };
+        if settled.outcome.is_final() {
+            self.settled.insert(settled.url.clone());
+        }
+        if matches!(settled.outcome, Outcome::Answered { .. }) {
+            self.answers.push((settled.url.clone(), settled.capture));
+        }
+    }
+
+    /// Answers from number `from` on that are not whole in the archive, and why.
+    pub(super) fn not_whole(&self, out: &Path, from: usize) -> Vec<String> {
+        let archive = directory::archive(out);
+        let check = |(url, capture): &(String, Option<Pointer>)| {
+            let Some(pointer) = capture else { return Some(format!("{url}: no capture")) };
+            match read_record(&RealDisk, &archive, &pointer_of(pointer)) {
+                Ok(record) if record.head.get("WARC-Target-URI") == Some(url) => None,
+                Ok(record) => {
+                    Some(format!("{url}: {:?} is at its place", record.head.get("WARC-Target-URI")))
+                }
+                Err(error) => Some(format!("{url}: {error}")),
+            }
+        };
+        self.answers[from.min(self.answers.len())..].iter().filter_map(check).collect()
+    }
+}
