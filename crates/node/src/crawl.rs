@@ -402,6 +402,7 @@ fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {
         slow_bytes_per_s: config.slow_bytes_per_s,
         body_bytes_max: config.body_bytes_max,
         head_bytes_max: config.head_bytes_max,
+        accept: config.accept.clone(),
         memory_bytes: usize::try_from(config.memory_bytes).unwrap_or(usize::MAX),
         spill_bytes: usize::try_from(config.spill_bytes).unwrap_or(usize::MAX),
         spill_dir,

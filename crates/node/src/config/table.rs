@@ -130,7 +130,7 @@ settings! {
             "Only URLs that match; may be given several times, and one has to match";
         common "exclude" "REGEX" Patterns exclude: "No URLs that match; may be given several times";
         common "accept" "TYPE" MediaTypes accept:
-            "Only answers of these media types are kept and read, such as text/html or image/*; all if not given";
+            "Besides HTML, take only bodies of these media types, such as application/pdf or image/*; of others the head alone is kept. All if not given";
     }
     Limits {
         common "max-pages" "N" Count settings.max_pages: "End after this many pages, over all runs of the crawl";

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::header::CONTENT_TYPE;
+use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use nephila_archive::http::HEADERS_MAX;
 use nephila_core::agent::{Cut, FetchError};
+use nephila_core::parse::headers::content_type;
 use nephila_core::record::Failure;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -23,7 +25,7 @@ use super::record::{Recorder, Recording, Tape, Wire};
 const BUFFER_BYTES_MIN: usize = 8 << 10;
 
 /// Where an exchange ends even if the server does not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ExchangeLimits {
     /// Of the final head.
     pub(super) head_bytes_max: usize,
@@ -33,9 +35,25 @@ pub(super) struct ExchangeLimits {
     pub(super) slow_after: Duration,
     /// On average, in bytes a second.
     pub(super) slow_bytes_per_s: u64,
+    /// Media types whose bodies are taken; empty for all.
+    pub(super) accept: Vec<String>,
 }
 
 impl ExchangeLimits {
+    /// Whether the body of an answer is wanted. One without a type is; so is every page, because links come from there.
+    fn accepts(&self, response: &Response<Incoming>) -> bool {
+        let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let Some(value) = value.filter(|_| !self.accept.is_empty() && response.status().is_success()) else {
+            return true;
+        };
+        let essence = content_type(value).essence.to_ascii_lowercase();
+        let matches = |wanted: &String| match wanted.strip_suffix('*') {
+            Some(kind) => essence.starts_with(kind),
+            None => essence == *wanted,
+        };
+        matches!(essence.as_str(), "text/html" | "application/xhtml+xml") || self.accept.iter().any(matches)
+    }
+
     /// What may be received at most, interim heads and chunking included: a body of one-byte chunks is mostly chunking.
     fn wire_bytes_max(&self) -> u64 {
         self.body_bytes_max.saturating_mul(2).saturating_add(self.heads_bytes_max())
@@ -126,6 +144,7 @@ impl Connection {
         };
         self.limit_received(None);
         let ended = match response {
+            Ok(response) if !limits.accepts(&response) => Ok(Some(Cut::Length)),
             Ok(response) => Ok(self.drain(response.into_body(), limits, deadline).await),
             Err(error) => Err(error),
         };

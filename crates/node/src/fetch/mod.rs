@@ -80,6 +80,8 @@ pub struct FetchConfig {
     pub body_bytes_max: u64,
     /// The largest head.
     pub head_bytes_max: usize,
+    /// Media types whose bodies are taken, such as `text/html` or `image/*`; empty for all. HTML always is.
+    pub accept: Vec<String>,
     /// Memory for bodies in flight and not yet archived.
     pub memory_bytes: usize,
     /// The size above which a body goes to a file.
@@ -110,6 +112,7 @@ impl Default for FetchConfig {
             slow_bytes_per_s: 1_024,
             body_bytes_max: 16 << 20,
             head_bytes_max: 64 << 10,
+            accept: Vec::new(),
             memory_bytes: 256_000_000,
             spill_bytes: 256_000,
             spill_dir: std::env::temp_dir(),
@@ -218,6 +221,7 @@ impl Fetcher {
                 body_bytes_max: config.body_bytes_max,
                 slow_after: config.slow_after,
                 slow_bytes_per_s: config.slow_bytes_per_s,
+                accept: config.accept,
             },
             request_timeout: config.request_timeout,
             headers,
