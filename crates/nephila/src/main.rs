@@ -1,2 +1,57 @@
-//! The nephila command line.
-fn main() {}
+//! The nephila command line: reads the arguments and calls who does the work.
+
+mod args;
+mod ask;
+mod crawl;
+mod exit;
+#[cfg(feature = "lab")]
+mod lab;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use nephila_node::config::Mistakes;
+use nephila_node::display;
+
+use exit::{Ended, USAGE};
+
+fn main() -> ExitCode {
+    match run(std::env::args_os().collect()) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            display::error(failure.error.as_ref());
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(args: Vec<OsString>) -> Ended {
+    let mut mistakes = Mistakes::default();
+    let matches = match args::parse(args, &mut mistakes) {
+        Ok(matches) => matches,
+        Err(error) => {
+            if let Err(mistakes) = mistakes.check() {
+                display::error(&mistakes);
+            }
+            // Help that was asked for is no mistake.
+            let code = if error.use_stderr() { USAGE } else { 0 };
+            // Nothing can be said if even this cannot.
+            let _ = error.print();
+            return Ok(code);
+        }
+    };
+    match matches.subcommand() {
+        Some(("crawl", matches)) => crawl::run(matches, mistakes),
+        other => {
+            mistakes.check()?;
+            match other {
+                Some(("config", matches)) => ask::config(matches),
+                Some(("show", matches)) => ask::show(matches),
+                #[cfg(feature = "lab")]
+                Some(("lab", matches)) => lab::run(matches),
+                Some((name, matches)) => ask::run(name, matches),
+                None => Ok(USAGE),
+            }
+        }
+    }
+}

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::record::Block;
+use nephila_core::url::Host;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -65,6 +66,19 @@ pub enum Request {
     Resume,
     /// Settle what is in flight and end.
     Stop,
+}
+
+/// A text that names nothing that could be blocked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} cannot be blocked: give the name of a host or domain, or an address, without scheme, port and path"
+)]
+pub struct NotBlockable(String);
+
+/// Reads what an operator wants to block: a name, which stands for all names below it too, or an address.
+pub fn parse_block(text: &str) -> Result<Block, NotBlockable> {
+    let host = Host::parse(text.trim()).ok_or_else(|| NotBlockable(text.to_owned()))?;
+    Ok(host.ip().map_or(Block::Name(host), Block::Address))
 }
 
 /// Which hosts come first in a list.
@@ -291,6 +305,20 @@ mod tests {
                 }
             });
             assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn what_can_be_blocked() {
+        for (text, name) in [("Example.org", "example.org"), (" a.test. ", "a.test")] {
+            assert_eq!(parse_block(text), Ok(Block::Name(Host::parse(name).unwrap())), "{text}");
+        }
+        for text in ["127.0.0.1", "::1", "[::1]"] {
+            let ip = text.trim_matches(['[', ']']).parse().unwrap();
+            assert_eq!(parse_block(text), Ok(Block::Address(ip)), "{text}");
+        }
+        for text in ["", "https://a.test/", "a.test:80", "a.test/x", "a b"] {
+            assert!(parse_block(text).is_err(), "{text}");
         }
     }
 

@@ -3,15 +3,24 @@
 //! docs/json.md documents the data.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use nephila_core::agent::{HostCounts, HostView, Status};
 use nephila_core::record::{Failure, How, Pointer};
 use nephila_core::time::Wall;
+use nephila_disk::RealDisk;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::control::Response;
+use crate::directory;
 use crate::display::{bytes, count, counted, span};
+use crate::fetch::decode;
+use crate::fetch::head::Head;
+use crate::writer::pointer_of;
+
+/// How much of a decoded body is shown.
+const SHOWN_BYTES_MAX: usize = 64 << 20;
 
 /// What is to be known about one URL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +68,28 @@ pub struct Captured {
     pub file: String,
     /// As the archive names the place.
     pub pointer: Pointer,
+}
+
+impl Captured {
+    /// The answer from the archive: as it came over the wire, or its head and then its body without transfer and content
+    /// coding.
+    pub fn read(&self, dir: &Path, as_on_the_wire: bool) -> Result<Vec<u8>, nephila_archive::Error> {
+        let archive = directory::archive(dir);
+        let record = nephila_archive::read_record(&RealDisk, &archive, &pointer_of(&self.pointer))?;
+        if as_on_the_wire {
+            return Ok(record.block);
+        }
+        let payload = record.payload();
+        let codings = Head::parse(&record.block)
+            .map(|head| decode::codings(head.all("content-encoding")))
+            .unwrap_or_default();
+        let (body, _) = decode::decode(&payload, &codings, SHOWN_BYTES_MAX);
+        let blank = record.block.windows(4).position(|window| window == b"\r\n\r\n");
+        let mut shown = record.block;
+        shown.truncate(blank.map_or(0, |blank| blank + 4));
+        shown.extend_from_slice(&body);
+        Ok(shown)
+    }
 }
 
 /// Where a URL stands.

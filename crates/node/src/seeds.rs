@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use nephila_core::url::{Fingerprint, Url, parse_seed};
+pub use nephila_core::url::Url;
+use nephila_core::url::{Fingerprint, parse_seed};
 
 use crate::config::{Config, Mistakes};
 

@@ -1,0 +1,120 @@
+//! The commands that ask a crawl something or tell it something: of the process that runs it or, when none does, of its
+//! files.
+
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use nephila_node::config::reference;
+use nephila_node::control::{self, CallError, HostSort, Request, Response};
+use nephila_node::directory::{self, Recorded};
+use nephila_node::report::Why;
+use nephila_node::why;
+use serde_json::json;
+
+use crate::exit::{Ended, Failure, print, print_json};
+
+/// How many hosts are listed when nobody says.
+const HOSTS_LISTED: usize = 50;
+
+/// Runs the command `name`.
+pub(crate) fn run(name: &str, matches: &ArgMatches) -> Ended {
+    let request = request(name, matches)?;
+    let dir = dir(matches)?;
+    let response = ask(&dir, &request)?;
+    let json = matches.get_flag("json");
+    match response {
+        Response::Done if json => print_json(&json!({ "schema": 1, "done": true }))?,
+        Response::Done => print("done\n")?,
+        Response::Report { json: data, .. } if json => print_json(&data)?,
+        Response::Report { text, .. } => print(text)?,
+        Response::Refused { why } => return Err(Failure::refused(why)),
+    }
+    Ok(0)
+}
+
+/// `nephila show URL`.
+pub(crate) fn show(matches: &ArgMatches) -> Ended {
+    let dir = dir(matches)?;
+    let json = match ask(&dir, &Request::Why { url: url(matches) })? {
+        Response::Report { json, .. } => json,
+        Response::Refused { why } => return Err(Failure::refused(why)),
+        Response::Done => return Err(Failure::refused("the running crawl gave no answer")),
+    };
+    let why: Why = serde_json::from_value(json).map_err(anyhow::Error::from)?;
+    let Some(capture) = &why.capture else {
+        return Err(Failure::refused(format!("there is no archived answer: {}", why.state.text())));
+    };
+    print(capture.read(&dir, matches.get_flag("raw")).map_err(anyhow::Error::from)?)?;
+    Ok(0)
+}
+
+/// `nephila config`.
+pub(crate) fn config(matches: &ArgMatches) -> Ended {
+    if matches.get_flag("reference") {
+        print(reference())?;
+        return Ok(0);
+    }
+    let recorded = Recorded::load(&dir(matches)?)?;
+    print(recorded.config.to_toml(matches.get_flag("changed"), &["out"]))?;
+    Ok(0)
+}
+
+fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
+    let whom = || {
+        let whom = matches.get_one::<String>("whom").map_or("", String::as_str);
+        control::parse_block(whom).map_err(Failure::usage)
+    };
+    Ok(match name {
+        "status" => Request::Status,
+        "why" => Request::Why { url: url(matches) },
+        "hosts" => Request::Hosts { limit: limit(matches)?, sort: sort(matches) },
+        "block" => Request::Block { what: whom()? },
+        "unblock" => Request::Unblock { what: whom()? },
+        "pause" => Request::Pause,
+        "resume" => Request::Resume,
+        "stop" => Request::Stop,
+        other => return Err(Failure::usage(format!("{other} is not a command"))),
+    })
+}
+
+fn url(matches: &ArgMatches) -> String {
+    matches.get_one::<String>("url").cloned().unwrap_or_default()
+}
+
+fn limit(matches: &ArgMatches) -> Result<usize, Failure> {
+    match matches.get_one::<String>("limit") {
+        None => Ok(HOSTS_LISTED),
+        Some(word) => word
+            .parse()
+            .map_err(|_| Failure::usage(format!("--limit: {word:?} is not a whole number: write 100"))),
+    }
+}
+
+fn sort(matches: &ArgMatches) -> HostSort {
+    match matches.get_one::<String>("sort").map_or("", String::as_str) {
+        "pages" => HostSort::Pages,
+        "wait" => HostSort::Wait,
+        "failures" => HostSort::Failures,
+        "name" => HostSort::Name,
+        _ => HostSort::Queue,
+    }
+}
+
+/// The crawl that is meant.
+fn dir(matches: &ArgMatches) -> Result<PathBuf, Failure> {
+    match matches.get_one::<String>("out") {
+        Some(dir) => Ok(PathBuf::from(dir)),
+        None => Ok(directory::find(Path::new("."))?),
+    }
+}
+
+fn ask(dir: &Path, request: &Request) -> Result<Response, Failure> {
+    match control::call(&directory::control_socket(dir), request) {
+        Ok(response) => Ok(response),
+        Err(CallError::NotRunning) => why::ask_files(dir, request).map_err(|error| match error {
+            why::AskError::Directory(error) => error.into(),
+            other => anyhow::Error::from(other).into(),
+        }),
+        Err(error) => Err(anyhow::Error::from(error).into()),
+    }
+}
