@@ -2,8 +2,8 @@
 //!
 //! Pattern and path are first brought to one spelling (RFC 9309, 2.2.2): escapes of unreserved characters are decoded,
 //! octets that may not stand in a URL, a `%` that begins no escape among them, are escaped, hexadecimal digits are upper
-//! case. Escapes of reserved characters stay, so `%3D` is not `=`. A literal `*` or `$` is spelt `%2A` or `%24` (2.2.3), which leaves the bare characters to
-//! mean "anything" and "the end".
+//! case. Escapes of reserved characters stay, so `%3D` is not `=`. A literal `*` or `$` is spelt `%2A` or `%24` (2.2.3),
+//! which leaves the bare characters to mean "anything" and "the end".
 
 /// Which characters mean more than themselves in what is normalised.
 #[derive(Clone, Copy, PartialEq, Eq)]

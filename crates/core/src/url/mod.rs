@@ -221,11 +221,11 @@ impl Host {
     /// Reads a name or an address, with or without brackets, in any case; `None` if [`clean`] would not let it through
     /// as the host of a URL. A port is not part of a host.
     pub fn parse(text: &str) -> Option<Host> {
-        if let Ok(address) = text.parse::<Ipv6Addr>() {
-            return Some(Host(Arc::from(address.to_string())));
-        }
         // The parser of hosts is only reachable through a URL's; what would be anything but a host is refused first.
-        // A colon is left only in brackets.
+        // A colon is left only in brackets. Addresses take the same way: std and the parser of URLs spell some
+        // differently (::ffff:1.2.3.4, ::ffff:102:304), and a host that is read back must be the one it was.
+        let bracketed = text.parse::<Ipv6Addr>().ok().map(|address| format!("[{address}]"));
+        let text = bracketed.as_deref().unwrap_or(text);
         if text.contains(['/', '?', '#', '@', '\\', '\t', '\n', '\r', ' '])
             || text.contains(':') && !(text.starts_with('[') && text.ends_with(']'))
         {
@@ -451,6 +451,8 @@ mod tests {
             ("a.example.", Some("a.example")),
             ("[::1]", Some("::1")),
             ("::1", Some("::1")),
+            ("::ffff:10.0.0.1", Some("::ffff:a00:1")),
+            ("::ffff:a00:1", Some("::ffff:a00:1")),
             ("a.example:80", None),
             ("a.example/b", None),
             ("u@a.example", None),
