@@ -1,0 +1,66 @@
+# The one entry point: what people type and what CI runs. `make` alone lists it.
+#
+#   make test     everything that has to pass: format, lints, all tests (this is what .ci/run calls)
+#   make lint     the first two of these only
+#   make fmt      puts the format right
+#   make demo     the lab's web and a crawl of it; touches no server but its own
+#   make fuzz     every fuzz target for FUZZ_SECONDS (600), or only FUZZ_TARGETS="url warc"
+#   make clean    removes what the above made
+#
+# Needed: Rust, a C compiler, Python 3.10 with pip, make. `make fuzz` also needs a C++ compiler, and installs cargo-fuzz.
+# One profile (dev, with optimised dependencies) serves lints and tests alike; only the demo builds for release.
+
+CARGO ?= cargo
+PYTHON ?= python3
+VENV := .venv
+# For Pythons that come without ensurepip, as some distributions cut them.
+VIRTUALENV := target/virtualenv
+
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?= $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs))
+# None of our code is unsafe, so that address sanitising would only slow the search for panics, hangs and broken promises.
+# Without it the stable compiler will do.
+FUZZ_FLAGS := --sanitizer none --target-dir fuzz/target
+
+.PHONY: help test lint fmt demo fuzz clean
+
+help:
+	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
+
+test: lint $(VENV)/made
+	NEPHILA_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) test --workspace
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fmt:
+	$(CARGO) fmt --all
+
+demo:
+	$(CARGO) run --release --package nephila -- demo
+
+# What the fuzzer finds goes to fuzz/artifacts, what it learns to fuzz/target/corpus. A finding that is mended is copied to
+# fuzz/corpus, whose files are tests.
+fuzz:
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz
+	$(CARGO) fuzz build $(FUZZ_FLAGS)
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		mkdir -p fuzz/target/corpus/$$target; \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		$(CARGO) fuzz run $(FUZZ_FLAGS) $$target fuzz/target/corpus/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=1024 -print_final_stats=1; \
+	done
+
+clean:
+	$(CARGO) clean
+	rm -rf $(VENV) $(VIRTUALENV) fuzz/target
+
+# The Python tools that the tests compare with.
+$(VENV)/made: tests/requirements.txt
+	rm -rf $(VENV) $(VIRTUALENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		$(PYTHON) -m pip install --quiet --target $(VIRTUALENV) virtualenv && \
+		PYTHONPATH=$(VIRTUALENV) $(PYTHON) -m virtualenv --quiet $(VENV); }
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
+	touch $@
