@@ -62,6 +62,8 @@ async fn an_impolite_visitor_is_found_out() {
     assert_eq!(count(Violation::Malformed), 2, "a shared connection, to the wrong address");
     assert_eq!(verdict.overlap.count, 1);
     assert_eq!(verdict.missed.count, 39);
+    assert_eq!(web.repeats(), [format!("{}/", host.origin())]);
+    assert!(web.crawl_options("ca".as_ref(), "seeds".as_ref()).ends_with("--delay 60000ms --ip-delay 0ms"));
 }
 
 #[tokio::test]
@@ -81,6 +83,18 @@ async fn the_judge_is_asked_over_http() {
     assert_eq!(body(control.get("/.lab/seeds").await).lines().count(), 8);
     let digest = format!("/.lab/digest/{}/p/1", host.origin());
     assert!(control.get(&digest).await.starts_with("HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn hosts_take_their_time() {
+    let slow = WebConfig { latency_ms: (50, 50), bandwidth_bytes_s: 10_000, ..small("plain") };
+    let web = serve(slow).await.unwrap();
+    let host = web.plan().host(0).unwrap();
+    let start = std::time::Instant::now();
+    let answer = get(&web, &host, "/p/1").await;
+    assert_eq!(answer.as_bytes(), host.page(1));
+    // 50 ms, and more than 2,000 bytes at 10,000 a second, of which the first part comes at once.
+    assert!(start.elapsed() >= std::time::Duration::from_millis(50 + 180), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

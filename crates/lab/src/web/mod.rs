@@ -344,14 +344,23 @@ impl Web {
         self.server.judge().repeats.iter().map(|(_, url)| url.clone()).collect()
     }
 
-    /// The command line, after `nephila crawl`, that crawls this web, given where its two files were written.
+    /// The command line, after `nephila crawl`, that crawls this web as it is configured, given where its two files were
+    /// written.
     pub fn crawl_options(&self, ca: &Path, seeds: &Path) -> String {
-        format!(
+        let (config, usual) = (&self.server.plan.config, WebConfig::default());
+        let mut options = format!(
             "--dns {} --ca {} --allow-private=127.0.0.0/9 --seeds {}",
             self.dns_addr,
             ca.display(),
             seeds.display()
-        )
+        );
+        if (config.delay_ms, config.ip_delay_ms) != (usual.delay_ms, usual.ip_delay_ms) {
+            options += &format!(" --delay {}ms --ip-delay {}ms", config.delay_ms, config.ip_delay_ms);
+        }
+        if config.max_host_pages != usual.max_host_pages {
+            options += &format!(" --max-host-pages {}", config.max_host_pages);
+        }
+        options
     }
 
     /// Stops serving and waits for the end of it.
