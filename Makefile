@@ -33,6 +33,7 @@ test: lint $(VENV)/made
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --package nephila --no-default-features -- -D warnings
 
 fmt:
 	$(CARGO) fmt --all
