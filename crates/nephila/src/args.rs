@@ -38,8 +38,8 @@ fn crawl() -> Command {
     Command::new("crawl")
         .about("Crawl from these URLs, or go on with a crawl")
         .after_help(
-            "The same command goes on with a crawl that was stopped. `nephila crawl --out DIR` without URLs goes on with the\n\
-             crawl in DIR, with its recorded settings. Durations are 500ms, 2s, 1.5h, 3d; sizes 64KiB, 10GB.",
+            "The same command goes on with a crawl that was stopped. `nephila crawl --out DIR` without URLs goes on with \
+             the crawl in DIR, with its recorded settings.\n\nDurations are 500ms, 2s, 1.5h, 3d; sizes 64KiB, 10GB.",
         )
         .args(SETTINGS.iter().map(setting))
         .arg(
@@ -128,15 +128,19 @@ pub(crate) fn parse(mut args: Vec<OsString>, mistakes: &mut Mistakes) -> Result<
         };
         let Some(at) = place(&error, &args) else { return Err(error) };
         mistakes.add(message(&error));
-        let removed = args.remove(at);
-        // What follows a known flag is its value.
-        let is_unknown =
-            error.kind() == ErrorKind::UnknownArgument || removed.to_string_lossy().contains('=');
-        if !is_unknown && args.get(at).is_some_and(|next| !next.to_string_lossy().starts_with('-')) {
+        let has_value = args.remove(at).to_string_lossy().contains('=');
+        let is_known = error.kind() != ErrorKind::UnknownArgument;
+        if !has_value && args.get(at).is_some_and(|next| is_value(&next.to_string_lossy(), is_known)) {
             args.remove(at);
         }
     }
     command().try_get_matches_from(&args)
+}
+
+/// Whether what follows a wrong flag is its value, so that it is not taken for a seed. After a flag that does not exist, a
+/// guess: what has neither a dot nor a scheme is no URL that anybody would write.
+fn is_value(next: &str, is_known: bool) -> bool {
+    !next.starts_with('-') && (is_known || !next.contains('.') && !next.contains("://"))
 }
 
 /// Which argument an error is about.

@@ -27,6 +27,8 @@ const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 const CONNECTIONS_MAX: usize = 16;
 /// How long somebody may take to say what they want, and how long an answer may take to be read.
 const LINE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a crawl that ends waits for its last answers to be read.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait for the answer of a crawl that listens.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest path of a socket that every system takes, in bytes.
@@ -127,12 +129,26 @@ pub struct Requests {
     path: PathBuf,
     received: mpsc::Receiver<Asked>,
     accepting: AbortHandle,
+    /// A permit is taken for each connection.
+    room: Arc<Semaphore>,
 }
 
 impl Requests {
     /// The next request.
     pub async fn recv(&mut self) -> Option<Asked> {
         self.received.recv().await
+    }
+
+    /// Stops listening, and gives those who were answered the time to hear it: whoever says `stop` should know that it was
+    /// understood.
+    pub async fn finish(&mut self) {
+        self.accepting.abort();
+        self.received.close();
+        while let Ok((_, reply)) = self.received.try_recv() {
+            drop(reply);
+        }
+        // Too late for those who still have said nothing.
+        let _ = tokio::time::timeout(FINISH_TIMEOUT, self.room.acquire_many(CONNECTIONS_MAX as u32)).await;
     }
 }
 
@@ -154,12 +170,12 @@ pub fn serve(path: &Path) -> io::Result<Requests> {
     // Between the two calls others could connect; whoever they are, `answer_one` looks.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     let (asked, received) = mpsc::channel(CONNECTIONS_MAX);
-    let accepting = tokio::spawn(accept(listener, asked)).abort_handle();
-    Ok(Requests { path: path.to_owned(), received, accepting })
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let accepting = tokio::spawn(accept(listener, asked, Arc::clone(&room))).abort_handle();
+    Ok(Requests { path: path.to_owned(), received, accepting, room })
 }
 
-async fn accept(listener: UnixListener, asked: mpsc::Sender<Asked>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(listener: UnixListener, asked: mpsc::Sender<Asked>, room: Arc<Semaphore>) {
     while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -306,6 +322,26 @@ mod tests {
             });
             assert!(!path.exists());
         }
+    }
+
+    /// The runtime goes right after the last answer was given, as it does when a crawl ends.
+    #[test]
+    fn the_last_answer_is_heard() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("control.sock");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let asking = runtime.block_on(async {
+            let mut requests = serve(&path).unwrap();
+            let asked = path.clone();
+            let asking = std::thread::spawn(move || call(&asked, &Request::Stop));
+            let (_, reply) = requests.recv().await.unwrap();
+            reply.send(Response::Done).unwrap();
+            requests.finish().await;
+            asking
+        });
+        drop(runtime);
+        assert_eq!(asking.join().unwrap().unwrap(), Response::Done);
+        assert!(matches!(call(&path, &Request::Stop), Err(CallError::NotRunning)));
     }
 
     #[test]

@@ -110,11 +110,14 @@ impl Display {
                 lines.retain(|_| rows_left.checked_sub(1).inspect(|left| rows_left = *left).is_some());
                 draw(&lines, columns, self.colour);
             }
-            Kind::Lines if self.line_due.is_none_or(|due| elapsed >= due) => {
-                self.line_due = Some(elapsed + LINE_EVERY);
-                print_above(&log_line(status, rates, &self.config, elapsed));
+            Kind::Lines => {
+                let due = *self.line_due.get_or_insert(elapsed + LINE_EVERY);
+                if elapsed >= due {
+                    self.line_due = Some(elapsed + LINE_EVERY);
+                    print_above(&log_line(status, rates, &self.config, elapsed));
+                }
             }
-            _ => {}
+            Kind::Quiet => {}
         }
     }
 
@@ -307,7 +310,7 @@ fn log_line(status: &Status, rates: Rates, config: &Config, elapsed: Duration) -
 
 /// When it may end, as far as that can be told now, or what it waits for.
 fn outlook(status: &Status, rates: Rates, config: &Config, elapsed: Duration) -> String {
-    if status.paused {
+    if status.paused || status.stopping {
         return String::new();
     }
     if let Some(due_s) = status.next_due_s.filter(|_| status.in_flight == 0 && status.queue > 0) {
@@ -487,7 +490,8 @@ mod tests {
         let paused = Status { paused: true, ..status() };
         assert!(shown(&paused, &config, 200)[0].contains("paused"));
         let stopping = Status { stopping: true, ..status() };
-        assert!(shown(&stopping, &config, 200)[0].contains("stopping"));
+        let lines = shown(&stopping, &config, 200);
+        assert!(lines[0].contains("stopping") && !lines[3].contains("left"), "{lines:?}");
     }
 
     #[test]

@@ -1,0 +1,289 @@
+//! The command line as people meet it: what it refuses, what it says, and how it ends. Nothing here leaves the machine.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything here may take before the test gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program, in a directory of its own, with nobody's configuration.
+fn nephila(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nephila"));
+    command.args(args).current_dir(dir).stdin(Stdio::null());
+    command.env_remove("NEPHILA_CONTACT").env("XDG_CONFIG_HOME", dir.join("user"));
+    command
+}
+
+fn run(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    said(nephila(dir, args).output().expect("the program was built for this test"))
+}
+
+fn said(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("what it says is text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// A web server that answers every request with one page, from a thread that ends with the process.
+fn server(page: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut reader = std::io::BufReader::new(stream);
+            let mut line = String::new();
+            while std::io::BufRead::read_line(&mut reader, &mut line).is_ok_and(|count| count > 2) {
+                line.clear();
+            }
+            let body = format!("Content-Type: text/html\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+            let _ = write!(reader.get_mut(), "HTTP/1.1 200 OK\r\nConnection: close\r\n{body}");
+        }
+    });
+    format!("http://{address}/")
+}
+
+/// Ends a process when the test does, however it does.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what} has not happened");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_what_to_do() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    fs::write(dir.join("bad.toml"), "delya = 1\nmax-depth = \"deep\"\n").unwrap();
+    fs::write(dir.join("bad.txt"), "https://a.test/\nftp://b.test/\n").unwrap();
+    fs::write(dir.join("letter"), "dear").unwrap();
+    // What is typed, and what standard error must contain.
+    let cases: &[(&[&str], &[&str])] = &[
+        (&[], &["Usage"]),
+        (&["dance"], &["unrecognized subcommand"]),
+        (&["crawl"], &["nothing to start from", "nephila crawl https://example.org/"]),
+        (
+            &["crawl", "https://example.org/"],
+            &["nephila crawl https://example.org/ --contact you@example.org"],
+        ),
+        (&["crawl", "http://a.test/", "--delay", "soon"], &["--delay: \"soon\" is not a duration"]),
+        (&["crawl", "http://a.test/", "--delay"], &["a value is required"]),
+        (&["crawl", "ftp://a.test/"], &["only http and https"]),
+        (&["crawl", "--seeds", "bad.txt"], &["line 2", "ftp"]),
+        (&["crawl", "--seeds", "none.txt"], &["cannot read", "none.txt"]),
+        (&["crawl", "http://a.test/", "--config", "none.toml"], &["none.toml: cannot be read"]),
+        (&["crawl", "http://a.test/", "--out", "."], &["is not a crawl"]),
+        (&["crawl", "http://a.test/", "--fresh", "--out", "."], &["is not a crawl"]),
+        (&["status"], &["no crawl below the current directory"]),
+        (&["status", "--out", "nowhere"], &["no crawl in nowhere"]),
+        (&["status", "--foo"], &["--foo: unknown flag"]),
+        (&["block", "https://a.test/x"], &["cannot be blocked"]),
+        (&["hosts", "--limit", "all", "--out", "."], &["--limit"]),
+        // All at once, from flags and file.
+        (
+            &["crawl", "http://a.test/", "--dealy", "3s", "--config", "bad.toml", "--scope", "moon", "--foo"],
+            &[
+                "5 mistakes",
+                "--dealy: unknown flag; --delay is one",
+                "--foo",
+                "bad.toml: delya",
+                "max-depth",
+                "moon",
+            ],
+        ),
+    ];
+    for (args, expected) in cases {
+        let (code, out, error) = run(dir, args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {error}");
+        for part in *expected {
+            assert!(error.contains(part), "{args:?} lacks {part:?}:\n{error}");
+        }
+    }
+    let mut left: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["bad.toml", "bad.txt", "letter"]);
+}
+
+#[test]
+fn flags_of_later_versions_are_unknown() {
+    let temporary = tempfile::tempdir().unwrap();
+    for flag in [
+        "--proxy=x",
+        "--cookies=x",
+        "--auth=x",
+        "--assets",
+        "--tls=lenient",
+        "--obey-noarchive",
+        "--per-host=2",
+        "--rescope",
+    ] {
+        let (code, _, error) = run(temporary.path(), &["crawl", "http://a.test/", flag]);
+        assert_eq!(code, Some(2));
+        assert!(error.contains("unknown flag"), "{flag}: {error}");
+    }
+    let (code, _, error) = run(temporary.path(), &["crawl", "http://a.test/", "--compress", "zstd"]);
+    assert!(code == Some(2) && error.contains("does not write zstd yet"), "{error}");
+}
+
+#[test]
+fn a_dry_run_makes_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let args = ["crawl", "http://a.test/", "--scope", "domain", "--delay", "2s", "--dry-run"];
+    let (code, out, error) = run(dir, &args);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    for part in [
+        "a new crawl in nephila-a.test",
+        "all names in a.test",
+        "delay = \"2s\"",
+        "Mozilla/5.0",
+        "http://a.test/",
+    ] {
+        assert!(out.contains(part), "{out}");
+    }
+    let mut args = args.to_vec();
+    args.push("--json");
+    let (code, out, _) = run(dir, &args);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["start"], &json["settings"]["delay"]), (Some(0), &"new".into(), &"2s".into()));
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
+}
+
+#[test]
+fn a_contact_can_come_from_everywhere() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let crawl = ["crawl", "https://example.org/", "--dry-run"];
+    let from_variable =
+        |value: &str| said(nephila(dir, &crawl).env("NEPHILA_CONTACT", value).output().unwrap());
+    let (code, out, _) = from_variable("env@example.org");
+    assert!(code == Some(0) && out.contains("+env@example.org)"), "{out}");
+    let (code, _, error) = from_variable("nobody");
+    assert!(code == Some(2) && error.contains("NEPHILA_CONTACT"), "{error}");
+    fs::create_dir_all(dir.join("user/nephila")).unwrap();
+    fs::write(dir.join("user/nephila/config.toml"), "contact = \"https://example.org/us\"\n").unwrap();
+    let (code, out, _) = run(dir, &crawl);
+    assert!(code == Some(0) && out.contains("+https://example.org/us)"), "{out}");
+    fs::write(dir.join("user/nephila/config.toml"), "delay = 1\n").unwrap();
+    let (code, _, error) = run(dir, &crawl);
+    assert!(code == Some(2) && error.contains("holds contact only"), "{error}");
+}
+
+#[test]
+fn seeds_from_standard_input() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut command = nephila(temporary.path(), &["crawl", "--seeds", "-", "--dry-run", "--json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let writing = std::thread::spawn(move || {
+        for number in 0..100_000 {
+            writeln!(input, "http://h{}.test/{number}", number % 1_000).unwrap();
+        }
+    });
+    let (code, out, _) = said(child.wait_with_output().unwrap());
+    writing.join().unwrap();
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["seeds"]), (Some(0), &100_000.into()));
+}
+
+#[test]
+fn help_and_reference() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (code, short, _) = run(temporary.path(), &["crawl", "-h"]);
+    assert!(code == Some(0) && short.contains("--delay") && !short.contains("--backoff-min"));
+    let (code, long, _) = run(temporary.path(), &["crawl", "--help"]);
+    assert!(code == Some(0) && long.contains("--backoff-min"));
+    let (code, reference, _) = run(temporary.path(), &["config", "--reference"]);
+    let written = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+    assert!(code == Some(0) && reference == fs::read_to_string(written).unwrap());
+}
+
+/// A crawl of one page, from its beginning to starting over.
+#[test]
+fn a_crawl_and_what_can_be_asked_of_it() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let url = server("<a href='https://elsewhere.test/'>x</a><a href='/'>y</a>");
+    let crawl = ["crawl", &url, "--allow-private", "--out", "one", "--json"];
+    let (code, out, error) = run(dir, &crawl);
+    assert_eq!(code, Some(0), "{error}");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&json["stop_reason"], &json["pages"]), (&"finished".into(), &1.into()), "{json}");
+    assert!(error.contains("scope: the name 127.0.0.1"), "{error}");
+    assert!(error.contains("1 link was out of scope") && error.contains("--scope domain"), "{error}");
+
+    let (code, out, error) = run(dir, &crawl);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["run"]["requests"], &json["pages"]), (Some(0), &0.into(), &1.into()), "{json}");
+    assert!(error.contains("--fresh"), "{error}");
+    let (code, _, error) = run(dir, &[&crawl[..], &["--scope", "any"]].concat());
+    assert!(code == Some(2) && error.contains("scope: \"site\" there, \"any\" here"), "{error}");
+
+    let asked = |args: &[&str], part: &str| {
+        let (code, out, error) = run(dir, args);
+        assert!(code == Some(0) && out.contains(part), "{args:?}: {out}{error}");
+    };
+    asked(&["status"], "finished after");
+    asked(&["status", "--json"], "\"state\":\"finished\"");
+    asked(&["why", &url], "status 200");
+    asked(&["why", "https://elsewhere.test/"], "out of scope");
+    asked(&["hosts"], "127.0.0.1");
+    asked(&["show", &url], "<a href='/'>y</a>");
+    asked(&["config"], "allow-private = \"all\"");
+    asked(&["block", "127.0.0.1"], "done");
+    asked(&["unblock", "127.0.0.1", "--json"], "{\"done\":true,\"schema\":1}");
+    for args in [&["stop"][..], &["pause"], &["show", "https://elsewhere.test/"]] {
+        assert_eq!(run(dir, args).0, Some(1), "{args:?}");
+    }
+
+    let (code, _, error) = run(dir, &[&crawl[..], &["--fresh", "--quiet"]].concat());
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    let (code, _, error) = run(dir, &["status"]);
+    assert!(code == Some(2) && error.contains("several crawls") && error.contains("one.old-"), "{error}");
+}
+
+/// A crawl that runs, asked and told over its socket.
+#[test]
+fn a_running_crawl_listens() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let url = server("<a href='/1'>1</a><a href='/2'>2</a><a href='/3'>3</a>");
+    let crawl = ["crawl", &url, "--allow-private", "--delay", "1h", "--max-wait", "2h", "--out", "one"];
+    let mut running =
+        Running(nephila(dir, &crawl).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    wait_until("a crawl that listens", || dir.join("one/control.sock").exists());
+    let asked = |args: &[&str], part: &str| {
+        let (code, out, error) = run(dir, args);
+        assert!(code == Some(0) && out.contains(part), "{args:?}: {out}{error}");
+    };
+    asked(&["status", "--json"], "\"state\":\"running\"");
+    let (code, _, error) = run(dir, &crawl);
+    assert!(code == Some(1) && error.contains(&format!("process {}", running.0.id())), "{error}");
+    asked(&["pause"], "done");
+    asked(&["status"], "paused after");
+    asked(&["block", "127.0.0.1"], "done");
+    // With its only host blocked it would have nothing to wait for.
+    asked(&["unblock", "127.0.0.1"], "done");
+    asked(&["resume"], "done");
+    asked(&["why", &format!("{url}1")], url.as_str());
+    // Whether the answer is heard before the process ends is a matter of the socket, and tested there.
+    run(dir, &["stop"]);
+    wait_until("the end", || running.0.try_wait().unwrap().is_some());
+    assert_eq!(running.0.wait().unwrap().code(), Some(3));
+    assert!(!dir.join("one/control.sock").exists());
+    asked(&["status"], "stopped after");
+}
