@@ -1,4 +1,6 @@
 //! The synthetic web, the simulator and the experiments.
 
+pub mod demo;
 pub mod experiment;
+pub mod sim;
 pub mod web;

@@ -30,7 +30,7 @@ pub(crate) fn command() -> Command {
                 .arg(switch("reference", "Print docs/settings.md instead, which explains all settings")),
         );
     #[cfg(feature = "lab")]
-    let nephila = nephila.subcommand(crate::lab::command());
+    let nephila = nephila.subcommand(crate::lab::demo_command()).subcommand(crate::lab::command());
     nephila
 }
 

@@ -1,59 +1,236 @@
-//! `nephila lab`: the synthetic web, for people who want to try a crawler without touching anybody's server.
+//! `nephila lab` and `nephila demo`: the synthetic web, the simulator and the experiments, for people who want to try a
+//! crawler without touching anybody's server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use nephila_lab::experiment::{
+    FirstPageOptions, FullDiskOptions, GapOptions, HostileOptions, KillsOptions, MemoryOptions, Outcome,
+    Setup, WebSpeedOptions, first_page, full_disk, gap, hostile, kills, memory, web_speed,
+};
 use nephila_lab::web::{Kinds, WebConfig, run_blocking};
+use nephila_lab::{demo, sim};
+use nephila_node::display::{self, Kind};
 
 use crate::exit::{Ended, print_json};
 
-/// The command and its flags.
+/// `nephila demo` and its flags.
+pub(crate) fn demo_command() -> Command {
+    Command::new("demo")
+        .about("Serve a small synthetic web on this machine and crawl it; nobody else is asked anything")
+        .arg(
+            Arg::new("out")
+                .long("out")
+                .value_name("DIR")
+                .help("Where the crawl goes [default: nephila-demo]"),
+        )
+        .arg(flag("json", "Print what the crawler and the web say as one object"))
+}
+
+/// Runs `nephila demo`.
+pub(crate) fn run_demo(matches: &ArgMatches) -> Ended {
+    let out = matches.get_one::<String>("out").map(Path::new);
+    let shown = demo::demo(out, Kind::fitting())?;
+    if matches.get_flag("json") {
+        let verdict = serde_json::to_value(&shown.verdict).context("cannot write the verdict")?;
+        print_json(&serde_json::json!({ "schema": 1, "crawl": shown.summary.json(), "verdict": verdict }))?;
+    } else {
+        crate::exit::print(shown.text())?;
+    }
+    Ok(u8::from(shown.verdict.violations_total > 0))
+}
+
+/// `nephila lab` and its flags.
 pub(crate) fn command() -> Command {
-    let default = WebConfig::default();
-    let number = |name: &'static str, value: String, help: &str| {
-        Arg::new(name).long(name).value_name("N").help(format!("{help} [default: {value}]"))
+    let experiment = |name: &'static str, about: &'static str| {
+        Command::new(name)
+            .about(about)
+            .arg(option("seed", "N", "What everything is computed from [default: 1]"))
+            .arg(option("keep", "DIR", "Keep the files of the experiment here"))
+            .arg(flag("json", "Print the outcome as one object"))
     };
     Command::new("lab")
         .about("Try and measure crawlers on a synthetic web")
         .subcommand_required(true)
+        .subcommand(web_command())
         .subcommand(
-            Command::new("web")
-                .about("Serve a synthetic web on the loopback network until Ctrl-C, and judge who crawls it")
-                .arg(number("seed", default.seed.to_string(), "What the web is computed from"))
-                .arg(number("hosts", default.hosts.to_string(), "How many hosts there are"))
-                .arg(number("pages", default.pages.to_string(), "How many pages an ordinary host has"))
-                .arg(
-                    Arg::new("kinds")
-                        .long("kinds")
-                        .value_name("KIND,...")
-                        .default_value("all")
-                        .help("Which kinds of host there are: all, plain, or some by name"),
-                )
-                .arg(number("http-port", "a free one".to_owned(), "Where HTTP is served"))
-                .arg(number("https-port", "a free one".to_owned(), "Where HTTPS is served"))
-                .arg(number("dns-port", "a free one".to_owned(), "Where DNS is answered"))
-                .arg(number(
-                    "time-scale",
-                    default.time_scale.to_string(),
-                    "What every duration of the web is divided by",
-                ))
-                .arg(
-                    Arg::new("dir")
-                        .long("dir")
-                        .value_name("DIR")
-                        .default_value("nephila-lab-web")
-                        .help("Where its root certificate and its list of seeds are written"),
-                ),
+            Command::new("sim")
+                .about("Run an agent under virtual time through crashes and faults, and check its promises")
+                .arg(option("seed", "N", "The seed, or the first of several [default: 0]"))
+                .arg(option("seeds", "N", "How many seeds [default: 1]"))
+                .arg(flag("json", "Print the outcome as one object")),
         )
+        .subcommand(
+            experiment(
+                "hostile",
+                "Crawl everything that hurts: coverage, overlap, manners, traps, time lost",
+            )
+            .arg(option("hosts", "N", "Hosts [default: 200]"))
+            .arg(option("pages", "N", "Pages a host [default: 500]"))
+            .arg(option("scale", "N", "What every duration but time-outs is divided by [default: 50]"))
+            .arg(flag("default-delays", "With the usual delays, on 20 hosts x 100 pages by default")),
+        )
+        .subcommand(
+            experiment("kills", "Kill a crawl again and again, and see that nothing is lost")
+                .arg(option("kills", "N", "How often [default: 50]"))
+                .arg(option("seconds", "N", "How long the crawl would take without them [default: 120]")),
+        )
+        .subcommand(experiment("full-disk", "Fill a small disk with a crawl, and go on when there is room"))
+        .subcommand(experiment("gap", "Measure the gaps between requests to a busy host").arg(option(
+            "delay",
+            "SECONDS,...",
+            "The delays to try [default: 1,5]",
+        )))
+        .subcommand(experiment("memory", "Measure the memory of a million URLs and of endless bodies"))
+        .subcommand(experiment("first-page", "Measure the time from the start to the first page"))
+        .subcommand(experiment("web-speed", "Measure how fast one core serves the synthetic web"))
 }
 
-/// Runs the command.
+fn web_command() -> Command {
+    let default = WebConfig::default();
+    Command::new("web")
+        .about("Serve a synthetic web on the loopback network until Ctrl-C, and judge who crawls it")
+        .arg(option("seed", "N", format!("What the web is computed from [default: {}]", default.seed)))
+        .arg(option("hosts", "N", format!("How many hosts there are [default: {}]", default.hosts)))
+        .arg(option(
+            "pages",
+            "N",
+            format!("How many pages an ordinary host has [default: {}]", default.pages),
+        ))
+        .arg(option(
+            "kinds",
+            "KIND,...",
+            "Which kinds of host there are: all, plain, or some by name [default: all]",
+        ))
+        .arg(option("http-port", "N", "Where HTTP is served [default: a free one]"))
+        .arg(option("https-port", "N", "Where HTTPS is served [default: a free one]"))
+        .arg(option("dns-port", "N", "Where DNS is answered [default: a free one]"))
+        .arg(option("time-scale", "N", "What every duration of the web is divided by [default: 1]"))
+        .arg(option(
+            "dir",
+            "DIR",
+            "Where its root certificate and its list of seeds are written [default: nephila-lab-web]",
+        ))
+}
+
+fn option(name: &'static str, value: &'static str, help: impl Into<clap::builder::StyledStr>) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// Runs `nephila lab`.
 pub(crate) fn run(matches: &ArgMatches) -> Ended {
     match matches.subcommand() {
         Some(("web", matches)) => web(matches),
-        _ => Err(crate::exit::Failure::usage("name what the lab should do: web")),
+        Some(("sim", matches)) => simulate(matches),
+        Some((name, matches)) => {
+            let outcome = experiment(name, matches)?;
+            if matches.get_flag("json") {
+                print_json(&outcome.to_json())?;
+            } else {
+                crate::exit::print(outcome.to_string())?;
+            }
+            Ok(u8::from(!outcome.is_met()))
+        }
+        None => {
+            Err(crate::exit::Failure::usage("name what the lab should do: `nephila lab --help` lists it"))
+        }
     }
+}
+
+fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, crate::exit::Failure> {
+    let setup = Setup {
+        keep: matches.get_one::<String>("keep").map(PathBuf::from),
+        say: display::note,
+        ..Setup::here().context("cannot find the running program")?
+    };
+    let seed = number(matches, "seed", 1)?;
+    Ok(match name {
+        "hostile" => {
+            let usual = matches.get_flag("default-delays");
+            let default = if usual { HostileOptions::default_delays() } else { HostileOptions::default() };
+            let options = HostileOptions {
+                seed,
+                hosts: number(matches, "hosts", default.hosts)?,
+                pages: number(matches, "pages", default.pages)?,
+                scale: number(matches, "scale", default.scale)?,
+                ..default
+            };
+            hostile(&setup, &options)?
+        }
+        "kills" => {
+            let default = KillsOptions::default();
+            let kills_wanted = number(matches, "kills", default.kills)?;
+            let seconds = number(matches, "seconds", default.seconds)?;
+            kills(&setup, &KillsOptions { seed, kills: kills_wanted, seconds })?
+        }
+        "gap" => {
+            let mut options = GapOptions { seed, ..GapOptions::default() };
+            if let Some(words) = matches.get_one::<String>("delay") {
+                options.delays = words.split(',').map(seconds).collect::<Result<_, _>>()?;
+            }
+            gap(&setup, &options)?
+        }
+        "full-disk" => full_disk(&setup, &FullDiskOptions { seed, ..FullDiskOptions::default() })?,
+        "memory" => memory(&setup, &MemoryOptions { seed, ..MemoryOptions::default() })?,
+        "first-page" => first_page(&setup, &FirstPageOptions { seed, ..FirstPageOptions::default() })?,
+        _ => web_speed(&setup, &WebSpeedOptions { seed, ..WebSpeedOptions::default() })?,
+    })
+}
+
+fn seconds(word: &str) -> Result<Duration, crate::exit::Failure> {
+    let parsed =
+        word.trim().trim_end_matches('s').parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    parsed.filter(|delay| !delay.is_zero()).ok_or_else(|| {
+        crate::exit::Failure::usage(format!("--delay: {word:?} is not a number of seconds above 0"))
+    })
+}
+
+fn simulate(matches: &ArgMatches) -> Ended {
+    let first: u64 = number(matches, "seed", 0)?;
+    let seeds: u64 = number(matches, "seeds", 1)?;
+    let summary = sim::run_seeds(first..first.saturating_add(seeds), |summary| {
+        if summary.runs.is_multiple_of(100) {
+            display::note(&format!("{} of {seeds} seeds", summary.runs));
+        }
+    });
+    if matches.get_flag("json") {
+        print_json(&serde_json::to_value(&summary).context("cannot write the summary")?)?;
+    } else {
+        crate::exit::print(summary_text(&summary))?;
+    }
+    Ok(u8::from(!summary.violations.is_empty()))
+}
+
+fn summary_text(summary: &sim::Summary) -> String {
+    let total = &summary.total;
+    let counts = |counts: &std::collections::BTreeMap<String, u64>| {
+        counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = format!(
+        "{} seeds: {} requests by {} processes in {} s of virtual time; trace {:016x}\n  faults: {}\n  reached: {}\n",
+        summary.runs,
+        total.requests,
+        total.processes,
+        total.virtual_s,
+        total.trace_hash,
+        counts(&total.faults),
+        counts(&total.reached),
+    );
+    for violation in &summary.violations {
+        text.push_str(&format!("  BROKEN: {violation}\n"));
+    }
+    text.push_str(if summary.violations.is_empty() {
+        "no promise was broken\n"
+    } else {
+        "a promise was BROKEN\n"
+    });
+    text
 }
 
 fn web(matches: &ArgMatches) -> Ended {
@@ -72,7 +249,7 @@ fn web(matches: &ArgMatches) -> Ended {
         time_scale: number(matches, "time-scale", default.time_scale)?,
         ..default
     };
-    let dir = matches.get_one::<String>("dir").map(PathBuf::from).unwrap_or_default();
+    let dir = matches.get_one::<String>("dir").map_or("nephila-lab-web".into(), PathBuf::from);
     let verdict = run_blocking(config, &dir, |web, command| {
         // Where nobody reads it, nobody misses it.
         let _ = crate::exit::print(format!(

@@ -48,6 +48,8 @@ fn run(args: Vec<OsString>) -> Ended {
                 Some(("config", matches)) => ask::config(matches),
                 Some(("show", matches)) => ask::show(matches),
                 #[cfg(feature = "lab")]
+                Some(("demo", matches)) => lab::run_demo(matches),
+                #[cfg(feature = "lab")]
                 Some(("lab", matches)) => lab::run(matches),
                 Some((name, matches)) => ask::run(name, matches),
                 None => Ok(USAGE),

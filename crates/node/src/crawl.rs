@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::agent::{
-    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, StoredHost, Ticket,
+    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, StoredHost, Ticket, Totals,
 };
 use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
@@ -91,6 +91,7 @@ pub fn run(
     LocalSet::new().block_on(&runtime, async {
         let mut run = Run::open(config, directory, &seeds)?;
         let reason = run.work(seeds, display).await;
+        run.requests.finish().await;
         run.close(directory, reason)
     })
 }
@@ -116,7 +117,8 @@ struct Run {
     waiting: HashMap<Ticket, oneshot::Sender<Response>>,
     ended: Option<StopReason>,
     dir: PathBuf,
-    before: nephila_core::agent::Totals,
+    /// The totals when this run began.
+    before: Totals,
 }
 
 impl Run {
@@ -132,7 +134,7 @@ impl Run {
         let writing = start_writing(opened.writer, inputs.clone())?;
         let requests = control::serve(&directory::control_socket(dir)).map_err(CrawlError::Control)?;
         Ok(Run {
-            before: agent.totals().clone(),
+            before: Totals::default(),
             agent,
             store: opened.store,
             fetcher: Fetcher::new(fetch_config(config, spill))?,
@@ -162,6 +164,7 @@ impl Run {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut actions = Vec::new();
         self.agent.start(Clock::now(), stored_hosts(&self.store), &mut actions);
+        self.before = self.agent.totals().clone();
         self.perform(actions);
         self.settle();
         // Those that the crawl knows already fall out again before anything is written.

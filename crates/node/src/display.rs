@@ -160,6 +160,11 @@ impl Drop for Display {
     }
 }
 
+/// Says something on standard error.
+pub fn note(text: &str) {
+    print_above(text);
+}
+
 /// Says on standard error what went wrong and why.
 pub fn error(error: &dyn Error) {
     let mut text = format!("error: {error}");
