@@ -377,7 +377,7 @@ pub fn archive(dir: &Path) -> PathBuf {
 
 /// The index of all WARC files of a crawl.
 pub fn index(dir: &Path) -> PathBuf {
-    dir.join("index.cdxj")
+    archive(dir).join("index.cdxj")
 }
 
 /// The log of all attempts.
