@@ -28,7 +28,7 @@ help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
 
 test: lint $(VENV)/made
-	NEPHILA_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) test --workspace
+	NEPHILA_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CARGO) test --workspace --no-fail-fast
 
 lint:
 	$(CARGO) fmt --all --check

@@ -136,7 +136,8 @@ pub fn warc(data: &[u8]) {
     let (found, end) = records(data);
     let (found_bytewise, end_bytewise) = records(BufReader::with_capacity(1, data));
     assert_eq!(found, found_bytewise, "it does not matter how the bytes arrive");
-    assert_eq!(format!("{end:?}"), format!("{end_bytewise:?}"));
+    // Of several mistakes another one may be met first.
+    assert_eq!(end.is_ok(), end_bytewise.is_ok());
 
     let dir = Path::new("/archive");
     let path = dir.join(WARC_NAME);
