@@ -67,6 +67,12 @@ pub struct Now {
 }
 
 impl Now {
+    /// The moment of the calendar to write down for the end of a wait: never too early, although the calendar shows whole
+    /// milliseconds only.
+    pub fn wall_after(self, wait: Duration) -> Wall {
+        self.wall + wait + Duration::from_millis(2)
+    }
+
     /// The moment of this run that corresponds to a written-down one. A past one is now: the calendar may have jumped,
     /// but what was due stays due.
     pub fn mono_at(self, wall: Wall) -> Mono {

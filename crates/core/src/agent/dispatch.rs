@@ -68,6 +68,10 @@ impl Agent {
                 return self.bench.put(index, Place::Ready);
             }
             if let Some(errand) = self.next_errand(index, now) {
+                if self.bench.host(index).given_up {
+                    self.fail_errand(&errand, now, out);
+                    continue;
+                }
                 let home = self.bench.index(&errand.origin.host);
                 return self.request(index, Task::Rules { home, errand }, now, out);
             }

@@ -9,7 +9,7 @@ use crate::limits::WAIT_MAX;
 use crate::parse::Link;
 use crate::politeness;
 use crate::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
-use crate::time::{Mono, Now, Wall};
+use crate::time::{Mono, Now};
 use crate::url::{AddressKey, Url, traps};
 
 /// The wait after a request that this machine had no room for.
@@ -104,7 +104,8 @@ impl Agent {
         if matches!(status, 429 | 503) {
             self.host_failed(index, Failure::Busy, answer.retry_after, ended, now, out);
             self.address_busy(index, contacted, now, out);
-            let not_before = self.host_wait(index, now);
+            // It is the host that waits; its URL is due as soon as it may be asked, and not after others.
+            let not_before = now.wall + self.host_wait(index, now);
             let outcome = Outcome::Retry { failure: Failure::Busy, status: Some(status), not_before };
             return (outcome, due.attempts, PageLinks::default());
         }
@@ -142,7 +143,7 @@ impl Agent {
             Failure::PrivateAddress => (Outcome::Failed { failure, status: None }, due.attempts),
             _ if failure.is_host() => {
                 self.host_failed(index, failure, None, ended, now, out);
-                let not_before = self.host_wait(index, now);
+                let not_before = now.wall + self.host_wait(index, now);
                 (Outcome::Retry { failure, status: None, not_before }, due.attempts)
             }
             _ => self.retry_or_fail(due, failure, None, now),
@@ -151,7 +152,7 @@ impl Agent {
 
     fn retry_or_fail(&self, due: &Due, failure: Failure, status: Option<u16>, now: Now) -> (Outcome, u8) {
         let outcome = match self.settings.retry_pauses.get(usize::from(due.attempts)) {
-            Some(pause) => Outcome::Retry { failure, status, not_before: now.wall + *pause },
+            Some(pause) => Outcome::Retry { failure, status, not_before: now.wall_after(*pause) },
             None => Outcome::Failed { failure, status },
         };
         (outcome, due.attempts.saturating_add(1))
@@ -187,7 +188,7 @@ impl Agent {
         if host.given_up {
             host.not_before = now.mono;
         }
-        let not_before = self.host_wait(index, now);
+        let not_before = now.wall_after(self.host_wait(index, now));
         let record = self.bench.host(index).record(not_before);
         self.write(Record::Host(record), None, out);
         self.put_back(index, out);
@@ -204,15 +205,15 @@ impl Agent {
         self.write(Record::Host(record), None, out);
     }
 
-    /// When a host may be asked again, by the calendar.
-    fn host_wait(&self, index: u32, now: Now) -> Wall {
-        now.wall + self.bench.host(index).not_before.since(now.mono)
+    /// How long a host is still to be left alone.
+    fn host_wait(&self, index: u32, now: Now) -> Duration {
+        self.bench.host(index).not_before.since(now.mono)
     }
 
     /// Several hosts of an address want less: the address is left alone as long as this one asks.
     fn address_busy(&mut self, index: u32, contacted: &[AddressKey], now: Now, out: &mut Vec<Action>) {
         let until = self.bench.host(index).not_before;
-        let not_before = self.host_wait(index, now);
+        let not_before = now.wall_after(self.host_wait(index, now));
         for address in contacted {
             if self.gates.note_busy(*address, index, now.mono, until) {
                 self.gates.close_until(*address, until);

@@ -1,0 +1,123 @@
+//! Promise 3: every acknowledged URL is still known, every counted page is whole in the archive, and in the end
+//! everything that may be fetched has been settled as it should.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nephila_core::record::{Outcome, Record, Settled};
+use nephila_core::url::Url;
+use nephila_disk::Disk;
+use nephila_node::directory;
+use nephila_node::writer::pointer_of;
+use nephila_store::{KnownState, Store};
+
+use super::levels::{Crash, Level};
+use super::web::{Fate, Plan};
+
+#[derive(Default)]
+pub(super) struct Lost {
+    known: BTreeMap<String, Level>,
+    settled: BTreeMap<String, Level>,
+    /// Pages that were read back from the archive.
+    pub(super) read_back: u64,
+}
+
+impl Lost {
+    /// Somebody was told that this record is kept.
+    pub(super) fn acknowledged(&mut self, record: &Record, level: Level) {
+        let raise = |map: &mut BTreeMap<String, Level>, url: &str| {
+            let kept = map.entry(url.to_owned()).or_insert(level);
+            *kept = level.max(*kept);
+        };
+        for found in record.found() {
+            raise(&mut self.known, &found.url);
+        }
+        if let Record::Settled(settled) = record
+            && settled.outcome.is_final()
+        {
+            raise(&mut self.settled, &settled.url);
+        }
+    }
+
+    pub(super) fn synced(&mut self) {
+        for level in self.known.values_mut().chain(self.settled.values_mut()) {
+            if *level == Level::Kernel {
+                *level = Level::Disk;
+            }
+        }
+    }
+
+    pub(super) fn crashed(&mut self, crash: Crash) {
+        self.known.retain(|_, level| crash.spares(*level));
+        self.settled.retain(|_, level| crash.spares(*level));
+    }
+
+    /// Compares what a new process found with what the old one had acknowledged.
+    pub(super) fn reopened(
+        &mut self,
+        plan: &Plan,
+        store: &Store,
+        disk: &dyn Disk,
+        dir: &Path,
+    ) -> Result<(), String> {
+        for url in self.known.keys() {
+            state(store, url)?.ok_or_else(|| format!("{url} was acknowledged and is not known any more"))?;
+        }
+        for url in self.settled.keys() {
+            match state(store, url)? {
+                Some(KnownState::Settled(settled)) => self.read_back += read_back(plan, &settled, disk, dir)?,
+                other => return Err(format!("{url} was counted and is now {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what a finished crawl knows with what it should.
+    pub(super) fn finished(
+        &mut self,
+        plan: &Plan,
+        store: &Store,
+        disk: &dyn Disk,
+        dir: &Path,
+    ) -> Result<(), String> {
+        for (url, fate) in &plan.must {
+            let Some(KnownState::Settled(settled)) = state(store, url)? else {
+                return Err(format!("{url} may be fetched and was not settled"));
+            };
+            let right = match (*fate, &settled.outcome) {
+                (Fate::Any, _) => true,
+                (Fate::Answered(status), Outcome::Answered { status: other }) => status == *other,
+                (Fate::Failed | Fate::NotAnswered, Outcome::Failed { .. }) => true,
+                (Fate::Disallowed | Fate::NotAnswered, Outcome::Disallowed { .. }) => true,
+                _ => false,
+            };
+            if !right {
+                return Err(format!("{url} should be {fate:?} and is {:?}", settled.outcome));
+            }
+            self.read_back += read_back(plan, &settled, disk, dir)?;
+        }
+        match self.known.keys().find(|url| !plan.may.contains(*url)) {
+            Some(url) => Err(format!("{url} is out of scope and is known")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn state(store: &Store, url: &str) -> Result<Option<KnownState>, String> {
+    let parsed = Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+    let known = store.look_up(&parsed).map_err(|error| format!("{url} cannot be looked up: {error}"))?;
+    Ok(known.map(|known| known.state))
+}
+
+/// Reads an answered page back from the archive and compares it with what the server sent.
+fn read_back(plan: &Plan, settled: &Settled, disk: &dyn Disk, dir: &Path) -> Result<u64, String> {
+    let url = &settled.url;
+    let Outcome::Answered { status } = settled.outcome else { return Ok(0) };
+    let pointer = settled.capture.ok_or_else(|| format!("{url} was counted and not archived"))?;
+    let record = nephila_archive::read_record(disk, &directory::archive(dir), &pointer_of(&pointer))
+        .map_err(|error| format!("{url} was counted and is not whole in the archive: {error}"))?;
+    if record.block != plan.wire(url, status) {
+        return Err(format!("{url} is not archived as it was sent"));
+    }
+    Ok(1)
+}

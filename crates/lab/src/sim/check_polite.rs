@@ -1,0 +1,267 @@
+//! Promise 2, as the servers see it: one request at a time, the gaps that were asked for, robots.txt first and obeyed,
+//! no private address, nothing that is blocked; also across kills and restarts.
+//!
+//! What a server said binds as soon as it was received; after a crash what was durable still does.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use nephila_core::settings::Settings;
+use nephila_core::time::Mono;
+
+use super::levels::{Crash, Exchange, Level};
+use super::web::{Meaning, Plan};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// A request may be ordered at the last moment of a day and wait for its address.
+const FRESH_SLACK: Duration = Duration::from_secs(60);
+
+/// A request that begins.
+pub(super) struct Begin<'a> {
+    pub(super) host: &'a str,
+    pub(super) url: &'a str,
+    pub(super) address: IpAddr,
+    /// It is for rules, not for a page.
+    pub(super) for_rules: bool,
+}
+
+struct Fact {
+    exchange: Exchange,
+    level: Level,
+    at: Mono,
+    meaning: Meaning,
+    url: String,
+}
+
+#[derive(Default)]
+struct Host {
+    in_flight: u32,
+    last_end: Option<Mono>,
+    facts: Vec<Fact>,
+    /// When its rules were last had, by whatever process: a record that nobody was told of may survive too.
+    rules_at: Option<Mono>,
+    /// The same for the rules that it keeps for others.
+    rules_for_others: bool,
+}
+
+#[derive(Default)]
+struct Address {
+    in_flight: u32,
+    last_end: Option<Mono>,
+    /// Hosts that were busy in this life, and until when.
+    busy: BTreeMap<String, Mono>,
+    closed: Vec<(Exchange, Level, Mono)>,
+}
+
+/// What a host has asked for, by what is remembered of it.
+#[derive(Default)]
+struct Wishes {
+    delay: Duration,
+    not_before: Mono,
+    failures: u32,
+    has_rules: bool,
+    rules_failed_at: Option<Mono>,
+}
+
+pub(super) struct Polite {
+    settings: Settings,
+    hosts: BTreeMap<String, Host>,
+    addresses: BTreeMap<IpAddr, Address>,
+    blocked: BTreeMap<String, Level>,
+    /// How often a request began exactly when it first might.
+    pub(super) on_time: u64,
+}
+
+impl Polite {
+    pub(super) fn new(settings: Settings) -> Polite {
+        Polite {
+            settings,
+            hosts: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            on_time: 0,
+        }
+    }
+
+    pub(super) fn begins(&mut self, plan: &Plan, begin: &Begin<'_>, now: Mono) -> Result<(), String> {
+        let Begin { host: name, url, address, for_rules } = *begin;
+        let wishes = self.wishes(name);
+        let host = self.hosts.entry(name.to_owned()).or_default();
+        if host.in_flight > 0 {
+            return Err(format!("{url} was asked for while {name} still answered"));
+        }
+        let earliest = host.last_end.map_or(Mono(0), |end| end + wishes.delay).max(wishes.not_before);
+        if now < earliest {
+            return Err(format!("{url} was asked for {:?} too early", earliest.since(now)));
+        }
+        self.on_time += u64::from(now == earliest);
+        if self.blocked.contains_key(name) {
+            return Err(format!("{url} was asked for although {name} is blocked"));
+        }
+        self.address_begins(url, address, now)?;
+        if !for_rules {
+            self.page_begins(plan, name, url, now)?;
+        }
+        self.hosts.entry(name.to_owned()).or_default().in_flight += 1;
+        self.addresses.entry(address).or_default().in_flight += 1;
+        Ok(())
+    }
+
+    fn address_begins(&mut self, url: &str, ip: IpAddr, now: Mono) -> Result<(), String> {
+        if !matches!(ip, IpAddr::V4(v4) if v4.octets()[..3] == [93, 184, 216]) {
+            return Err(format!("{url} was asked for at {ip}, which is private"));
+        }
+        let address = self.addresses.entry(ip).or_default();
+        if address.in_flight >= self.settings.ip_parallel {
+            return Err(format!("{url} was asked for while {ip} still answered"));
+        }
+        let delay = self.settings.ip_delay;
+        let earliest = address.last_end.map_or(Mono(0), |end| end + delay);
+        let earliest = address.closed.iter().fold(earliest, |earliest, (_, _, until)| earliest.max(*until));
+        if now < earliest {
+            return Err(format!("{url} was asked for {:?} too early for {ip}", earliest.since(now)));
+        }
+        Ok(())
+    }
+
+    fn page_begins(&self, plan: &Plan, name: &str, url: &str, now: Mono) -> Result<(), String> {
+        let wishes = self.wishes(name);
+        let had = match plan.rules_elsewhere(name) {
+            Some(other) => self.hosts.get(other).is_some_and(|host| host.rules_for_others),
+            None => match self.hosts.get(name).and_then(|host| host.rules_at) {
+                Some(at) if now.since(at) > DAY + FRESH_SLACK => {
+                    wishes.rules_failed_at.is_some_and(|failed| failed > at)
+                }
+                had => had.is_some(),
+            },
+        };
+        if !had {
+            return Err(format!("{url} was asked for before robots.txt"));
+        }
+        if plan.forbids(url) {
+            return Err(format!("{url} was asked for although robots.txt forbids it"));
+        }
+        let failures = || {
+            let facts = self.hosts.get(name).into_iter().flat_map(|host| &host.facts);
+            facts.filter(|fact| fact.url == url && fact.meaning == Meaning::UrlFailed)
+        };
+        let pauses = &self.settings.retry_pauses;
+        match (failures().count(), failures().next_back()) {
+            (count, _) if count > pauses.len() => Err(format!("{url} was tried more than {count} times")),
+            (count, Some(last)) if now < last.at + pauses[count - 1] => {
+                Err(format!("{url} was tried again {:?} after a failure", now.since(last.at)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A request ended. `meaning` is none if nobody was there any more to hear the answer.
+    pub(super) fn ends(&mut self, begin: &Begin<'_>, heard: Option<(Exchange, Meaning)>, now: Mono) {
+        let Begin { host: name, url, address: ip, for_rules } = *begin;
+        let host = self.hosts.entry(name.to_owned()).or_default();
+        host.in_flight -= 1;
+        host.last_end = Some(now);
+        if let Some((exchange, meaning)) = heard {
+            match meaning {
+                Meaning::Rules { .. } => host.rules_at = Some(now),
+                Meaning::RulesForOthers => host.rules_for_others = true,
+                _ => {}
+            }
+            let fact = Fact { exchange, level: Level::Memory, at: now, meaning, url: url.to_owned() };
+            host.facts.push(fact);
+        }
+        let until = self.wishes(name).not_before;
+        let address = self.addresses.entry(ip).or_default();
+        address.in_flight -= 1;
+        address.last_end = Some(now);
+        if let (Some((exchange, Meaning::Busy(_))), false) = (heard, for_rules) {
+            address.busy.insert(name.to_owned(), until);
+            if address.busy.iter().any(|(other, until)| other != name && *until > now) {
+                address.closed.push((exchange, Level::Memory, until));
+            }
+        }
+    }
+
+    pub(super) fn blocks(&mut self, host: &str, level: Level) {
+        self.blocked.insert(host.to_owned(), level);
+    }
+
+    pub(super) fn unblocks(&mut self, host: &str) {
+        self.blocked.remove(host);
+    }
+
+    /// What the record of this exchange says is this safe now.
+    pub(super) fn kept(&mut self, exchange: Exchange, level: Level) {
+        let facts = self.hosts.values_mut().flat_map(|host| &mut host.facts);
+        for fact in facts.filter(|fact| fact.exchange == exchange) {
+            fact.level = fact.level.max(level);
+        }
+        for closed in self.addresses.values_mut().flat_map(|address| &mut address.closed) {
+            if closed.0 == exchange {
+                closed.1 = closed.1.max(level);
+            }
+        }
+    }
+
+    /// All that the kernel has is on the disk.
+    pub(super) fn synced(&mut self) {
+        let raise = |level: &mut Level| {
+            if *level == Level::Kernel {
+                *level = Level::Disk;
+            }
+        };
+        self.hosts.values_mut().flat_map(|host| &mut host.facts).for_each(|fact| raise(&mut fact.level));
+        self.addresses
+            .values_mut()
+            .flat_map(|address| &mut address.closed)
+            .for_each(|closed| raise(&mut closed.1));
+        self.blocked.values_mut().for_each(raise);
+    }
+
+    pub(super) fn crashed(&mut self, crash: Crash) {
+        for host in self.hosts.values_mut() {
+            host.facts.retain(|fact| crash.spares(fact.level));
+        }
+        for address in self.addresses.values_mut() {
+            address.busy.clear();
+            address.closed.retain(|closed| crash.spares(closed.1));
+        }
+        self.blocked.retain(|_, level| crash.spares(*level));
+    }
+
+    fn wishes(&self, name: &str) -> Wishes {
+        let settings = &self.settings;
+        let mut wishes = Wishes { delay: settings.delay, ..Wishes::default() };
+        for fact in self.hosts.get(name).into_iter().flat_map(|host| &host.facts) {
+            let asked = match fact.meaning {
+                Meaning::Rules { crawl_delay } => {
+                    wishes.delay = settings.delay.max(crawl_delay);
+                    wishes.has_rules = true;
+                    wishes.failures = 0;
+                    continue;
+                }
+                Meaning::Final | Meaning::UrlFailed | Meaning::RulesForOthers => {
+                    wishes.failures = 0;
+                    continue;
+                }
+                Meaning::Nothing | Meaning::RulesMoved => continue,
+                Meaning::RulesFailed => {
+                    wishes.rules_failed_at = Some(fact.at);
+                    // Older rules are used meanwhile.
+                    if wishes.has_rules {
+                        continue;
+                    }
+                    None
+                }
+                Meaning::HostFailed => None,
+                Meaning::Busy(wait) => wait,
+            };
+            wishes.failures += 1;
+            let doubled = settings.backoff_min * (1 << (wishes.failures - 1).min(20));
+            let wait = asked.unwrap_or(doubled.min(settings.backoff_max)).max(wishes.delay);
+            wishes.not_before = wishes.not_before.max(fact.at + wait);
+        }
+        wishes
+    }
+}

@@ -1,0 +1,46 @@
+//! Promise 4: no URL is asked for again after a whole and final answer to it, apart from what was in flight in a crash,
+//! which is counted.
+
+use std::collections::BTreeMap;
+
+use super::levels::{Crash, Exchange, Level};
+
+#[derive(Default)]
+pub(super) struct Twice {
+    answered: BTreeMap<String, (Exchange, Level)>,
+    /// Answers that a crash took before they were durable, and that may be asked for again.
+    pub(super) lost_answers: u64,
+}
+
+impl Twice {
+    /// A page is asked for.
+    pub(super) fn begins(&self, url: &str) -> Result<(), String> {
+        match self.answered.get(url) {
+            Some((_, level)) => Err(format!("{url} was asked for again; its answer was {level:?} already")),
+            None => Ok(()),
+        }
+    }
+
+    /// A whole and final answer was received.
+    pub(super) fn answered(&mut self, url: &str, exchange: Exchange) {
+        self.answered.insert(url.to_owned(), (exchange, Level::Memory));
+    }
+
+    pub(super) fn kept(&mut self, exchange: Exchange, kept: Level) {
+        for (_, level) in self.answered.values_mut().filter(|(other, _)| *other == exchange) {
+            *level = (*level).max(kept);
+        }
+    }
+
+    pub(super) fn synced(&mut self) {
+        for (_, level) in self.answered.values_mut().filter(|(_, level)| *level == Level::Kernel) {
+            *level = Level::Disk;
+        }
+    }
+
+    pub(super) fn crashed(&mut self, crash: Crash) {
+        let before = self.answered.len();
+        self.answered.retain(|_, (_, level)| crash.spares(*level));
+        self.lost_answers += (before - self.answered.len()) as u64;
+    }
+}

@@ -1,0 +1,205 @@
+//! The simulator: one agent under virtual time, on a simulated web and a disk that fails, all of it from one seed.
+//!
+//! The agent, the store, the archive and the writer are the real ones. Everything around them is simulated: the clock, the
+//! network, DNS, the servers, and a disk that loses what was not synced. The process is killed, the power is cut, in the
+//! middle of writing and of recovering too; the disk fills up; the operator blocks, pauses and stops. After each end the
+//! crawl is opened again as the node does it, until it is finished.
+//!
+//! Promises:
+//! - the same seed gives the same run, event by event ([`Report::trace_hash`]);
+//! - a broken promise of the crawler is a [`Violation`] that says which, when, and with what command to see it again;
+//! - checkers that cannot fail prove nothing: each [`Bug`] breaks the driver on purpose, and is found.
+
+mod check_bounded;
+mod check_lost;
+mod check_polite;
+mod check_twice;
+mod driver;
+mod faults;
+mod levels;
+mod perform;
+mod random;
+mod servers;
+mod trace;
+mod web;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Serialize;
+
+use trace::Trace;
+
+/// A way to break the driver, to see whether the checkers notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Records are acknowledged before the kernel has them.
+    AcknowledgesBeforeFlush,
+    /// Records are acknowledged as safe from power cuts before they are synced.
+    AcknowledgesBeforeSync,
+    /// What hosts had asked for is not replayed after a restart.
+    ForgetsHosts,
+    /// Retry-After is told as half of what it says.
+    HalvesRetryAfter,
+    /// The end of a request is told as its beginning.
+    MeasuresFromTheStart,
+    /// Some requests are made twice.
+    AsksTwice,
+    /// A settled page is not settled in the store.
+    ForgetsToSettle,
+    /// What was received is not archived.
+    ForgetsToArchive,
+    /// A link of each page is dropped.
+    DropsLinks,
+    /// Blocks never reach the agent.
+    IgnoresBlocks,
+    /// Private addresses are asked.
+    AsksPrivateAddresses,
+    /// The text of robots.txt is lost on the way.
+    ReadsNoRules,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 12] = [
+        Bug::AcknowledgesBeforeFlush,
+        Bug::AcknowledgesBeforeSync,
+        Bug::ForgetsHosts,
+        Bug::HalvesRetryAfter,
+        Bug::MeasuresFromTheStart,
+        Bug::AsksTwice,
+        Bug::ForgetsToSettle,
+        Bug::ForgetsToArchive,
+        Bug::DropsLinks,
+        Bug::IgnoresBlocks,
+        Bug::AsksPrivateAddresses,
+        Bug::ReadsNoRules,
+    ];
+}
+
+/// A promise of the crawler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    /// The manners of docs/behaviour.md, as the servers see them.
+    Polite,
+    /// What was acknowledged is still known, what was counted is whole, what can be fetched is.
+    NothingLost,
+    /// Nothing is fetched again that was counted.
+    NothingTwice,
+    /// Counts agree, and the run comes to an end.
+    Bounded,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, Serialize)]
+pub struct Violation {
+    /// The seed of the run.
+    pub seed: u64,
+    /// Which promise.
+    pub promise: Promise,
+    /// When, in seconds of virtual time.
+    pub at_s: f64,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { seed, promise, at_s, what } = self;
+        write!(f, "{promise:?} at {at_s:.6} s: {what}; to see it again: nephila lab sim --seed {seed}")
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The hash of all events and actions in their order.
+    pub trace_hash: u64,
+    /// How many there were.
+    pub trace_lines: u64,
+    /// Requests that servers saw.
+    pub requests: u64,
+    /// Processes that it took.
+    pub processes: u64,
+    /// Pages that were read back from the archive and compared.
+    pub read_back: u64,
+    /// Answers that were in flight in a crash and may have been fetched again.
+    pub lost_answers: u64,
+    /// Requests that began at the first moment at which they might.
+    pub on_time: u64,
+    /// Virtual time, in seconds.
+    pub virtual_s: u64,
+    /// Faults that took effect, by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// States that a run should reach now and then.
+    pub reached: BTreeMap<String, u64>,
+}
+
+/// What many runs came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// How many runs there were.
+    pub runs: u64,
+    /// The sums of their reports; the hash is that of all hashes.
+    pub total: Report,
+    /// Those that broke a promise.
+    pub violations: Vec<Violation>,
+}
+
+/// How many violations a summary lists; the runs end there.
+const VIOLATIONS_MAX: usize = 20;
+
+/// Runs one seed.
+pub fn run(seed: u64) -> Result<Report, Violation> {
+    driver::run(seed, None, Trace::default())
+}
+
+/// Runs one seed and tells of every event and action, with its time in seconds.
+pub fn run_traced(seed: u64, reader: &mut dyn FnMut(f64, &str)) -> Result<Report, Violation> {
+    driver::run(seed, None, Trace::read_by(reader))
+}
+
+/// Runs one seed with a driver that is broken.
+pub fn run_broken(seed: u64, bug: Bug) -> Result<Report, Violation> {
+    driver::run(seed, Some(bug), Trace::default())
+}
+
+/// Runs many seeds. `on_progress` is told after each how many have run.
+pub fn run_seeds(seeds: Range<u64>, mut on_progress: impl FnMut(&Summary)) -> Summary {
+    let mut summary = Summary::default();
+    for seed in seeds {
+        match run(seed) {
+            Ok(report) => summary.total.add(&report),
+            Err(violation) => summary.violations.push(violation),
+        }
+        summary.runs += 1;
+        on_progress(&summary);
+        if summary.violations.len() >= VIOLATIONS_MAX {
+            break;
+        }
+    }
+    summary
+}
+
+impl Report {
+    fn add(&mut self, other: &Report) {
+        let both = [self.trace_hash.to_le_bytes(), other.trace_hash.to_le_bytes()].concat();
+        self.trace_hash = xxhash_rust::xxh3::xxh3_64(&both);
+        self.trace_lines += other.trace_lines;
+        self.requests += other.requests;
+        self.processes += other.processes;
+        self.read_back += other.read_back;
+        self.lost_answers += other.lost_answers;
+        self.on_time += other.on_time;
+        self.virtual_s += other.virtual_s;
+        for (sums, others) in [(&mut self.faults, &other.faults), (&mut self.reached, &other.reached)] {
+            for (name, count) in others {
+                *sums.entry(name.clone()).or_default() += count;
+            }
+        }
+    }
+}
