@@ -4,11 +4,13 @@
 #   make lint     the first two of these only
 #   make fmt      puts the format right
 #   make demo     the lab's web and a crawl of it; touches no server but its own
+#   make bars     every experiment of the lab against its bars; slow, and best on a machine at rest
 #   make fuzz     every fuzz target for FUZZ_SECONDS (600), or only FUZZ_TARGETS="url warc"
+#   make nightly  bars, fuzz, and SIM_SEEDS (10000) seeds of the simulator
 #   make clean    removes what the above made
 #
 # Needed: Rust, a C compiler, Python 3.10 with pip, make. `make fuzz` also needs a C++ compiler, and installs cargo-fuzz.
-# One profile (dev, with optimised dependencies) serves lints and tests alike; only the demo builds for release.
+# One profile (dev, with optimised dependencies) serves lints and tests alike; only demo, bars and fuzz build for release.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -16,13 +18,17 @@ VENV := .venv
 # For Pythons that come without ensurepip, as some distributions cut them.
 VIRTUALENV := target/virtualenv
 
+NEPHILA ?= $(CARGO) run --release --quiet --package nephila --
+BARS ?= hostile "hostile --default-delays" kills full-disk gap memory first-page web-speed
+SIM_SEEDS ?= 10000
+
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs))
 # None of our code is unsafe, so that address sanitising would only slow the search for panics, hangs and broken promises.
 # Without it the stable compiler will do.
 FUZZ_FLAGS := --sanitizer none --target-dir fuzz/target
 
-.PHONY: help test lint fmt demo fuzz clean
+.PHONY: help test lint fmt demo bars fuzz nightly clean
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -39,7 +45,18 @@ fmt:
 	$(CARGO) fmt --all
 
 demo:
-	$(CARGO) run --release --package nephila -- demo
+	$(NEPHILA) demo
+
+# All of them, even when one misses its bar.
+bars:
+	@missed=; for bar in $(BARS); do \
+		echo "nephila lab $$bar"; \
+		$(NEPHILA) lab $$bar || missed="$$missed '$$bar'"; \
+	done; \
+	if [ -n "$$missed" ]; then echo "missed:$$missed"; exit 1; fi
+
+nightly: bars fuzz
+	$(NEPHILA) lab sim --seeds $(SIM_SEEDS)
 
 # What the fuzzer finds goes to fuzz/artifacts, what it learns to fuzz/target/corpus. A finding that is mended is copied to
 # fuzz/corpus, whose files are tests.
