@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use nephila_node::config::table::SETTINGS;
 use nephila_node::config::{self, CONTACT_VARIABLE, Config, Contact, Layer, Mistakes};
-use nephila_node::directory::{self, Directory, DirectoryError, Start, shell_word};
+use nephila_node::directory::{self, Directory, Start, shell_word};
 use nephila_node::display::{Display, Kind};
 use nephila_node::seeds::Url;
 use nephila_node::{crawl, seeds};
@@ -143,12 +143,7 @@ fn said(start: Start) -> String {
 }
 
 fn failure(error: crawl::CrawlError) -> Failure {
-    let code = match &error {
-        crawl::CrawlError::Write(error) if error.is_disk_full() => 4,
-        crawl::CrawlError::Directory(error) => DirectoryError::exit_code(error),
-        _ => 1,
-    };
-    Failure { code, error: error.into() }
+    Failure { code: error.exit_code(), error: error.into() }
 }
 
 /// Says what would be done.

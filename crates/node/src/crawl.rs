@@ -71,6 +71,23 @@ pub enum CrawlError {
     Directory(#[from] directory::DirectoryError),
 }
 
+impl CrawlError {
+    /// The exit code of a process that ends with it: 4 if room on the disk would help, like a run that filled the disk.
+    pub fn exit_code(&self) -> u8 {
+        let is_full = |error: &std::io::Error| error.kind() == std::io::ErrorKind::StorageFull;
+        let disk_full = match self {
+            CrawlError::Directory(error) => return error.exit_code(),
+            CrawlError::Write(error) => error.is_disk_full(),
+            CrawlError::Index(error) => error.kind() == nephila_archive::ErrorKind::DiskFull,
+            CrawlError::Start(error) | CrawlError::Control(error) | CrawlError::Spill(_, error) => {
+                is_full(error)
+            }
+            CrawlError::Fetch(_) | CrawlError::Dns(_) => false,
+        };
+        if disk_full { StopReason::DiskFull.exit_code() } else { StopReason::Error.exit_code() }
+    }
+}
+
 /// What reaches the loop from elsewhere.
 enum Input {
     Event(Event),
