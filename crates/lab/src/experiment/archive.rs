@@ -11,10 +11,13 @@ use std::{
 use anyhow::Context as _;
 use nephila_archive::{Reader, verify};
 use nephila_disk::RealDisk;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{EXAMPLES_MAX, Outcome};
-use crate::web::{Web, plan::Rule};
+use crate::web::{
+    Step, Web,
+    plan::{Rule, Visit},
+};
 
 /// Checks archives with other people's tools; run by the Python that this variable names.
 const SCRIPT: &str = include_str!("../../../archive/tests/check_warc.py");
@@ -27,7 +30,7 @@ pub(super) fn check(outcome: &mut Outcome, archive: &Path, web: &Web) -> anyhow:
     check_files(outcome, &files)?;
     let kept = read_responses(&files, web)?;
     check_expected(outcome, &kept, web);
-    check_bytes(outcome, &kept, web);
+    check_bytes(outcome, &kept);
     check_with_python(outcome, archive)
 }
 
@@ -44,6 +47,10 @@ pub(super) fn files(archive: &Path) -> anyhow::Result<Vec<PathBuf>> {
 pub(super) fn check_files(outcome: &mut Outcome, files: &[PathBuf]) -> anyhow::Result<()> {
     let (mut records, mut problem_count, mut problems) = (0, 0, Vec::new());
     for path in files {
+        // A full disk may not even have room for the first record of a file.
+        if path.extension().is_some_and(|end| end == "open") && fs::metadata(path)?.len() == 0 {
+            continue;
+        }
         let report = verify(&RealDisk, path)?;
         records += report.records;
         problem_count += report.problem_count;
@@ -61,12 +68,14 @@ pub(super) fn check_files(outcome: &mut Outcome, files: &[PathBuf]) -> anyhow::R
 /// The last answer of a URL, as it was archived.
 struct Kept {
     url: String,
-    hash: u64,
     cut: bool,
+    /// Whether it is what the web served; none if the web served nothing whole.
+    right: Option<bool>,
 }
 
 /// The last response to each URL of the web, by the URL's identity.
 fn read_responses(files: &[PathBuf], web: &Web) -> anyhow::Result<HashMap<u64, Kept>> {
+    let served = web.digests();
     let mut kept = HashMap::new();
     for path in files {
         let mut reader = Reader::new(BufReader::with_capacity(1 << 20, fs::File::open(path)?));
@@ -77,18 +86,48 @@ fn read_responses(files: &[PathBuf], web: &Web) -> anyhow::Result<HashMap<u64, K
                 continue;
             };
             let key = host.resolve(https, target).key;
-            let cut = head.get("WARC-Truncated").is_some();
-            let mut hash = Xxh3::new();
+            let mut block = Vec::new();
             loop {
                 match reader.next_piece()? {
                     [] => break,
-                    piece => hash.update(piece),
+                    piece => block.extend_from_slice(piece),
                 }
             }
-            kept.insert(key, Kept { url, hash: hash.digest(), cut });
+            let cut = head.get("WARC-Truncated").is_some();
+            let right =
+                served.get(&key).map(|digest| *digest == xxh3_64(&block) || is_message_of(&block, web, &url));
+            kept.insert(key, Kept { url, cut, right });
         }
     }
     Ok(kept)
+}
+
+/// Whether a block is the one HTTP message in what the web sends for a URL. A few hosts send more than that: interim
+/// answers (1xx) before it, and bytes beyond its length, neither of which belong into a response record.
+fn is_message_of(block: &[u8], web: &Web, url: &str) -> bool {
+    let Some((host, https, target)) = web.plan().locate(url) else { return false };
+    let visit = Visit { host, target, attempt: 1, nth_on_connection: 1, cookie: false };
+    let mut sent = Vec::new();
+    for step in host.answer(&host.resolve(https, target), &visit).steps {
+        if let Step::Write(bytes) = step {
+            sent.extend_from_slice(&bytes);
+        }
+    }
+    let mut message = sent.as_slice();
+    while message.starts_with(b"HTTP/1.1 1") {
+        let Some(end) = message.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+        message = &message[end + 4..];
+    }
+    message.starts_with(block) && whole_bytes(block) == Some(block.len())
+}
+
+/// How long a message is by its own length, head included.
+fn whole_bytes(message: &[u8]) -> Option<usize> {
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut answer = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(head) = answer.parse(message).ok()? else { return None };
+    let length = answer.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"))?;
+    Some(head + std::str::from_utf8(length.value).ok()?.parse::<usize>().ok()?)
 }
 
 fn check_expected(outcome: &mut Outcome, kept: &HashMap<u64, Kept>, web: &Web) {
@@ -106,18 +145,12 @@ fn check_expected(outcome: &mut Outcome, kept: &HashMap<u64, Kept>, web: &Web) {
     outcome.none("expected pages that are not whole in the archive", missing, &examples);
 }
 
-fn check_bytes(outcome: &mut Outcome, kept: &HashMap<u64, Kept>, web: &Web) {
-    let served = web.digests();
-    let (mut compared, mut differ) = (0, Vec::new());
-    for (key, kept) in kept.iter().filter(|(_, kept)| !kept.cut) {
-        let Some(served) = served.get(key) else { continue };
-        compared += 1;
-        if *served != kept.hash {
-            differ.push(kept.url.clone());
-        }
-    }
+fn check_bytes(outcome: &mut Outcome, kept: &HashMap<u64, Kept>) {
+    let compared = || kept.values().filter(|kept| !kept.cut && kept.right.is_some());
+    let mut differ: Vec<String> =
+        compared().filter(|kept| kept.right == Some(false)).map(|kept| kept.url.clone()).collect();
     differ.sort();
-    outcome.figure("answers_compared", compared);
+    outcome.figure("answers_compared", compared().count());
     outcome.none("answers that differ from what was served", differ.len() as u64, &differ);
 }
 

@@ -47,12 +47,7 @@ impl Crawler {
                 "--allow-private=127.0.0.0/9".to_owned(),
             ],
         };
-        let out = crawler.out.display().to_string();
-        Ok(crawler
-            .with("dns", web.dns_addr)
-            .with("ca", ca.display())
-            .with("seeds", seeds.display())
-            .with("out", out))
+        Ok(crawler.with("dns", web.dns_addr).with("ca", ca.display()).with("seeds", seeds.display()))
     }
 
     /// With this setting.
@@ -66,9 +61,14 @@ impl Crawler {
         self.with(setting, show(span))
     }
 
+    /// With the crawl's directory elsewhere.
+    pub(super) fn in_directory(self, out: PathBuf) -> Crawler {
+        Crawler { out, ..self }
+    }
+
     /// The command line, for people.
     pub(super) fn command_line(&self) -> String {
-        format!("nephila {}", self.arguments.join(" "))
+        format!("nephila {} --out {}", self.arguments.join(" "), self.out.display())
     }
 
     /// Starts it.
@@ -76,6 +76,8 @@ impl Crawler {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let child = Command::new(&self.nephila)
             .args(&self.arguments)
+            .arg("--out")
+            .arg(&self.out)
             .stdin(Stdio::null())
             .stdout(File::create(&self.said)?)
             .stderr(log)
@@ -94,13 +96,12 @@ impl Crawler {
     }
 
     /// What it said at its end.
-    pub(super) fn ended(&self, status: ExitStatus, took: Duration) -> anyhow::Result<Ended> {
+    fn ended(&self, status: ExitStatus, took: Duration) -> anyhow::Result<Ended> {
         let said = fs::read_to_string(&self.said)?;
-        let json = said.lines().last().map(serde_json::from_str::<Value>);
-        let Some(Ok(json)) = json else {
-            bail!("the crawl ended with {status} and without a summary\n{}", self.log_end());
-        };
-        Ok(Ended { code: status.code().unwrap_or(-1), json, took })
+        let json = said.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+        let json = json.unwrap_or_default();
+        let reason = json["stop_reason"].as_str().map_or_else(|| self.log_end(), str::to_owned);
+        Ok(Ended { code: status.code().unwrap_or(-1), json, reason, took })
     }
 
     fn log_end(&self) -> String {
@@ -153,11 +154,12 @@ impl Drop for Running {
     }
 }
 
-/// A crawl that has ended in order.
+/// A crawl that has ended by itself.
 pub(super) struct Ended {
     /// Its exit code.
     pub code: i32,
     json: Value,
+    reason: String,
     /// From its start to its end.
     pub took: Duration,
 }
@@ -165,12 +167,12 @@ pub(super) struct Ended {
 impl Ended {
     /// A figure of its summary.
     pub(super) fn figure(&self, name: &str) -> anyhow::Result<f64> {
-        self.json[name].as_f64().with_context(|| format!("the crawl's summary has no figure {name:?}"))
+        self.json[name].as_f64().with_context(|| format!("the crawl gave no {name}: {}", self.reason))
     }
 
-    /// Why it stopped.
+    /// Why it stopped: the reason in its summary, or the end of its log if it could not even begin.
     pub(super) fn reason(&self) -> &str {
-        self.json["stop_reason"].as_str().unwrap_or("none given")
+        &self.reason
     }
 }
 

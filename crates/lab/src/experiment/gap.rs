@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Outcome, Setup, crawler::Crawler, crawler::show, serve};
+use super::{Outcome, Setup, crawler::Crawler, serve};
 use crate::web::{PageBytes, WebConfig};
 
 /// Hosts answer within 50 ms.
@@ -49,15 +49,14 @@ pub fn gap(setup: &Setup, options: &GapOptions) -> anyhow::Result<Outcome> {
         let crawler =
             Crawler::new(setup, place.path(), &format!("gap-{number}"), &web)?.with_span("delay", *delay);
         setup.say(crawler.command_line());
-        crawls.push((delay, pages, crawler.start()?, crawler, web));
+        crawls.push((delay, pages, crawler.start()?, web));
     }
-    for (delay, pages, mut running, crawler, web) in crawls {
+    for (delay, pages, mut running, web) in crawls {
         let limit = *delay * pages * 2 + Duration::from_secs(30);
         anyhow::ensure!(running.wait(limit)?.is_some(), "the crawl did not end within {limit:?}");
         let verdict = web.verdict();
         let gap_s = verdict.kinds.get("plain").and_then(|kind| kind.gap_mean_s).unwrap_or(0.0);
         let delay_s = delay.as_secs_f64();
-        let name = show(*delay);
         let met = (delay_s..=delay_s * (1.0 + LONGER_MAX)).contains(&gap_s);
         let wanted = format!("{delay_s} to {:.3} s", delay_s * (1.0 + LONGER_MAX));
         outcome.bar(format!("mean gap at --delay {delay:?}"), wanted, format!("{gap_s:.4} s"), met);
@@ -67,8 +66,7 @@ pub fn gap(setup: &Setup, options: &GapOptions) -> anyhow::Result<Outcome> {
             verdict.violations_total,
             &verdict.violations.values().flat_map(|tally| tally.examples.clone()).collect::<Vec<_>>(),
         );
-        outcome.figure(&format!("requests_{name}"), verdict.requests);
-        drop(crawler);
+        outcome.figure(&format!("requests_at_{}ms", delay.as_millis()), verdict.requests);
     }
     Ok(outcome)
 }

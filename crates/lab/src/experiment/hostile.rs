@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Outcome, Place, Setup, archive, crawler::Crawler, serve};
-use crate::web::{PageBytes, Tally, Verdict, Web, WebConfig, judge::Violation, plan::Plan};
+use crate::web::{Kinds, PageBytes, Tally, Verdict, Web, WebConfig, judge::Violation, plan::Plan};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -32,8 +32,10 @@ pub struct HostileOptions {
     pub latency_ms: (u32, u32),
     /// How large pages are.
     pub page_bytes: PageBytes,
-    /// The time-out of a request, if not the usual one.
-    pub request_timeout: Option<Duration>,
+    /// The time-outs of a request and of a DNS question, if not the usual ones.
+    pub timeout: Option<Duration>,
+    /// Which kinds of host there are.
+    pub kinds: Kinds,
     /// Also crawl the good hosts alone, and compare.
     pub compare: bool,
 }
@@ -45,9 +47,10 @@ impl Default for HostileOptions {
             hosts: 200,
             pages: 500,
             scale: 50.0,
-            latency_ms: (20, 50),
+            latency_ms: (60, 120),
             page_bytes: PageBytes::Web,
-            request_timeout: None,
+            timeout: None,
+            kinds: Kinds::All,
             compare: true,
         }
     }
@@ -69,6 +72,7 @@ impl HostileOptions {
             seed: self.seed,
             hosts: self.hosts,
             pages: self.pages,
+            kinds: self.kinds.clone(),
             latency_ms: (before_scale(self.latency_ms.0), before_scale(self.latency_ms.1)),
             page_bytes: self.page_bytes,
             time_scale: self.scale,
@@ -104,8 +108,8 @@ impl HostileOptions {
             // Long enough for the last of the pauses before a retry, which the usual ten minutes would cut off.
             .with_span("max-wait", span(HOUR + 15 * MINUTE))
             .with("max-host-pages", web.plan().config.max_host_pages);
-        Ok(match self.request_timeout {
-            Some(timeout) => crawler.with_span("request-timeout", timeout),
+        Ok(match self.timeout {
+            Some(timeout) => crawler.with_span("request-timeout", timeout).with_span("dns-timeout", timeout),
             None => crawler,
         })
     }
@@ -126,6 +130,7 @@ pub fn hostile(setup: &Setup, options: &HostileOptions) -> anyhow::Result<Outcom
     let in_order = matches!((ended.code, ended.reason()), (0, "finished") | (3, "waiting"));
     outcome.bar("why the crawl ended", "finished or waiting", ended.reason(), in_order);
     judge(&mut outcome, &verdict);
+    outcome.none("overlap", verdict.overlap.count, &verdict.overlap.examples);
     for figure in ["pages", "failed", "known_urls", "cpu_s", "rss_max_mb", "elapsed_s"] {
         outcome.figure(figure, ended.figure(figure)?);
     }
@@ -137,13 +142,12 @@ pub fn hostile(setup: &Setup, options: &HostileOptions) -> anyhow::Result<Outcom
     Ok(outcome)
 }
 
-/// What the judge says.
+/// What the judge says, apart from overlap: that depends on what was in flight when the crawl stopped.
 pub(super) fn judge(outcome: &mut Outcome, verdict: &Verdict) {
     outcome.bar("coverage", 1, verdict.coverage, verdict.served == verdict.expected);
     if let Some(bar) = outcome.bars.last_mut() {
         bar.examples.clone_from(&verdict.missed.examples);
     }
-    outcome.none("overlap", verdict.overlap.count, &verdict.overlap.examples);
     let cost = verdict.violations.get(&Violation::Cost).cloned().unwrap_or_default();
     let mut others = Tally::default();
     for (sort, tally) in verdict.violations.iter().filter(|(sort, _)| **sort != Violation::Cost) {

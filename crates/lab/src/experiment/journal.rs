@@ -8,6 +8,25 @@ use nephila_disk::RealDisk;
 use nephila_node::{directory, writer::pointer_of};
 use nephila_store::{Store, StoreLimits};
 
+use crate::web::Web;
+
+/// Watches what is asked for again.
+#[derive(Default)]
+pub(super) struct Repeats {
+    /// How many times something was, up to the last look.
+    pub count: usize,
+}
+
+impl Repeats {
+    /// URLs asked for again since the last look although they were in `settled`, which is what was settled then.
+    pub(super) fn of_settled(&mut self, web: &Web, settled: &HashSet<String>) -> Vec<String> {
+        let mut repeats = web.repeats();
+        let new = repeats.split_off(self.count.min(repeats.len()));
+        self.count += new.len();
+        new.into_iter().filter(|url| settled.contains(url)).collect()
+    }
+}
+
 /// What is known and what is done.
 #[derive(Default)]
 pub(super) struct Journal {

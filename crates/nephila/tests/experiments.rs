@@ -1,0 +1,54 @@
+//! Small forms of the lab's experiments, so that every change meets them: the same bars, on fewer hosts and in less time.
+//! Bars that depend on the speed of the machine are left to `nephila lab`.
+
+#![cfg(feature = "lab")]
+
+use std::time::Duration;
+
+use nephila_lab::experiment::{
+    FullDiskOptions, HostileOptions, KillsOptions, Outcome, Setup, full_disk, hostile, kills,
+};
+use nephila_lab::web::{Kinds, PageBytes, kinds};
+
+/// Hosts that never say a word keep a crawl waiting for time-outs; `nephila lab hostile` has them too.
+const SILENT: [&str; 3] = ["silent", "robots-timeout", "dns-timeout"];
+
+fn setup() -> Setup {
+    Setup { nephila: env!("CARGO_BIN_EXE_nephila").into(), keep: None, say: |_| {} }
+}
+
+fn check(outcome: Outcome) {
+    println!("{outcome}");
+    assert!(outcome.is_met(), "{outcome}");
+}
+
+#[test]
+fn everything_that_hurts_is_crawled_by_the_rules() {
+    let names: Vec<String> = kinds::all()
+        .iter()
+        .map(|kind| kind.name.to_owned())
+        .filter(|name| !SILENT.contains(&name.as_str()))
+        .collect();
+    let options = HostileOptions {
+        hosts: names.len() as u32,
+        pages: 8,
+        scale: 600.0,
+        latency_ms: (1, 3),
+        page_bytes: PageBytes::Fixed(4_000),
+        timeout: Some(Duration::from_secs(3)),
+        kinds: Kinds::Only(names),
+        compare: false,
+        ..HostileOptions::default()
+    };
+    check(hostile(&setup(), &options).unwrap());
+}
+
+#[test]
+fn kills_lose_nothing() {
+    check(kills(&setup(), &KillsOptions { kills: 5, seconds: 10, ..KillsOptions::default() }).unwrap());
+}
+
+#[test]
+fn a_full_disk_tears_nothing() {
+    check(full_disk(&setup(), &FullDiskOptions::default()).unwrap());
+}
