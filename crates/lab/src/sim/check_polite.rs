@@ -183,8 +183,15 @@ impl Polite {
         }
     }
 
-    pub(super) fn blocks(&mut self, host: &str, level: Level) {
-        self.blocked.insert(host.to_owned(), level);
+    pub(super) fn blocks(&mut self, host: &str) {
+        self.blocked.insert(host.to_owned(), Level::Memory);
+    }
+
+    /// The record of a block is this safe now; it may have been taken back meanwhile.
+    pub(super) fn block_kept(&mut self, host: &str, kept: Level) {
+        if let Some(level) = self.blocked.get_mut(host) {
+            *level = (*level).max(kept);
+        }
     }
 
     pub(super) fn unblocks(&mut self, host: &str) {
@@ -221,13 +228,24 @@ impl Polite {
 
     pub(super) fn crashed(&mut self, crash: Crash) {
         for host in self.hosts.values_mut() {
+            for fact in host.facts.iter_mut().filter(|fact| !crash.spares(fact.level)) {
+                // A record that nobody was told of may survive: what it asked for does not bind, but what it allows is
+                // allowed.
+                if fact.meaning.is_good_news() {
+                    (fact.meaning, fact.level) = (Meaning::Final, Level::Disk);
+                }
+            }
             host.facts.retain(|fact| crash.spares(fact.level));
         }
         for address in self.addresses.values_mut() {
-            address.busy.clear();
             address.closed.retain(|closed| crash.spares(closed.1));
         }
         self.blocked.retain(|_, level| crash.spares(*level));
+    }
+
+    /// A new process begins. That several hosts of an address were busy is remembered only if it was acted upon.
+    pub(super) fn restarted(&mut self) {
+        self.addresses.values_mut().for_each(|address| address.busy.clear());
     }
 
     fn wishes(&self, name: &str) -> Wishes {
@@ -241,11 +259,10 @@ impl Polite {
                     wishes.failures = 0;
                     continue;
                 }
-                Meaning::Final | Meaning::UrlFailed | Meaning::RulesForOthers => {
+                meaning if meaning.is_good_news() => {
                     wishes.failures = 0;
                     continue;
                 }
-                Meaning::Nothing | Meaning::RulesMoved => continue,
                 Meaning::RulesFailed => {
                     wishes.rules_failed_at = Some(fact.at);
                     // Older rules are used meanwhile.
@@ -256,6 +273,7 @@ impl Polite {
                 }
                 Meaning::HostFailed => None,
                 Meaning::Busy(wait) => wait,
+                _ => continue,
             };
             wishes.failures += 1;
             let doubled = settings.backoff_min * (1 << (wishes.failures - 1).min(20));

@@ -367,6 +367,7 @@ impl<'a> Sim<'a> {
             }
         };
         self.report.processes += 1;
+        self.polite.restarted();
         if opened.store.torn_bytes() > 0 {
             self.reach("torn journal");
         }

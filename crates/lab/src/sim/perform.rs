@@ -178,7 +178,7 @@ impl Sim<'_> {
                 self.twice.kept(exchange, level);
             }
             if let Some(host) = process.blocks.remove(&done.ticket) {
-                self.polite.blocks(&host, level);
+                self.polite.block_kept(&host, level);
             }
             self.note_outcome(&done.record);
         }
@@ -231,7 +231,7 @@ impl Sim<'_> {
         let mut blocked = None;
         match &control {
             Control::Block(Block::Name(host)) => {
-                self.polite.blocks(host.as_str(), Level::Memory);
+                self.polite.blocks(host.as_str());
                 blocked = Some(host.to_string());
                 if self.bug == Some(Bug::IgnoresBlocks) {
                     return Ok(());

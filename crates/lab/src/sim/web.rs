@@ -130,6 +130,13 @@ pub(super) enum Meaning {
     RulesFailed,
 }
 
+impl Meaning {
+    /// Whether it shows that a host works.
+    pub(super) fn is_good_news(self) -> bool {
+        matches!(self, Meaning::Final | Meaning::UrlFailed | Meaning::Rules { .. } | Meaning::RulesForOthers)
+    }
+}
+
 /// What a request comes to.
 pub(super) struct Reply {
     pub(super) took: Duration,
