@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 use nephila_core::agent::{Admitted, Due, OverLimit, Taken};
-use nephila_core::record::{Failure, Found, Outcome, Pointer, Record, Settled};
+use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, clean};
 use nephila_disk::Disk;
@@ -244,6 +244,9 @@ impl Store {
     /// small. To be called before the record is written. What a limit keeps out stays: it comes back when the limit is
     /// raised, and for the same reason a repetition that is less deep stays too.
     pub fn prune(&self, record: &mut Record) {
+        // What a seed redirects to widens the scope when the record is replayed, known or not. The seeds themselves are
+        // given to the scope at every start.
+        let keeps_seeds = !matches!(record, Record::Seeds(_));
         let found = match record {
             Record::Seeds(found) => found,
             Record::Settled(settled) => &mut settled.found,
@@ -254,7 +257,7 @@ impl Store {
         found.retain(|found| {
             let Some((host, fingerprint)) = identify(&found.url) else { return false };
             if self.find(&host, fingerprint).is_some() {
-                return false;
+                return keeps_seeds && found.how == How::Seed;
             }
             match depths.entry((host, fingerprint)) {
                 MapEntry::Occupied(mut depth) if found.depth < *depth.get() => {

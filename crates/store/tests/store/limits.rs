@@ -296,3 +296,19 @@ fn a_failed_take_loses_nothing() {
     assert_eq!((queue.waiting, queue.due), (2, 2));
     drop(dead);
 }
+
+#[test]
+fn where_a_seed_leads_is_written_down_even_if_it_is_known() {
+    let (mut store, mut journal, _) = open(disk(), NO_LIMITS).unwrap();
+    write(&mut store, &mut journal, &Record::Seeds(vec![found("http://a.example/", 0)]));
+    let seed = |url: &str| Found { how: How::Seed, ..found(url, 0) };
+    let mut page = settled("http://b.example/", Outcome::Answered { status: 301 });
+    page.found = vec![seed("http://a.example/")];
+    let mut record = Record::Settled(page);
+    store.prune(&mut record);
+    assert_eq!(record.found(), [seed("http://a.example/")]);
+    // The seeds of a run are given to the scope at every start: there is no need to write them twice.
+    let mut seeds = Record::Seeds(vec![seed("http://a.example/")]);
+    store.prune(&mut seeds);
+    assert_eq!(seeds.found(), []);
+}
