@@ -180,8 +180,8 @@ impl Run {
         let mut ticks = tokio::time::interval(DISPLAY_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut actions = Vec::new();
-        self.agent.start(Clock::now(), stored_hosts(&self.store), &mut actions);
-        self.before = self.agent.totals().clone();
+        self.agent.start(Clock::now(), stored_hosts(&self.store), self.store.kept_out(), &mut actions);
+        self.before = self.agent.status(Clock::now()).totals;
         self.perform(actions);
         self.settle();
         // Those that the crawl knows already fall out again before anything is written.

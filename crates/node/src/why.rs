@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::{Agent, HostView, RobotsView};
-use nephila_core::record::{Block, Outcome, Record, Settled};
+use nephila_core::frontier::Seen;
+use nephila_core::record::{Block, Failure, Outcome, Record, Settled};
 use nephila_core::time::Now;
-use nephila_core::url::{self, Host, Url, traps};
+use nephila_core::url::{self, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
 use nephila_store::{Known, KnownState, Store};
 
@@ -44,7 +45,11 @@ impl Crawl<'_> {
     pub(crate) fn answer(&mut self, request: &Request, now: Now) -> Response {
         match request {
             Request::Status => {
-                let status = self.agent.status(now);
+                let mut status = self.agent.status(now);
+                if !self.running {
+                    // What was read is on the disk.
+                    status.unsettled = 0;
+                }
                 // A crawl that does not run has not been running since its last record.
                 let elapsed =
                     if self.running { self.agent.elapsed(now) } else { status.totals.elapsed_before };
@@ -78,6 +83,10 @@ impl Crawl<'_> {
             KnownState::Settled(settled) | KnownState::Retry { last: settled, .. } => settled.capture,
             KnownState::Queued | KnownState::Taken => None,
         });
+        // A robots.txt is asked for without being found.
+        let origin = Origin::of(url);
+        let robots = self.agent.robots_seen(&origin).filter(|_| *url == origin.robots_url());
+        let last = last.or(robots.and_then(|seen| seen.capture));
         let capture = last.and_then(|pointer| {
             let path =
                 nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer))
@@ -87,7 +96,7 @@ impl Crawl<'_> {
         });
         let state = match &known {
             Some(known) => self.state_of_known(url, known, now),
-            None => self.state_of_unknown(url),
+            None => robots.map_or_else(|| self.state_of_unknown(url), robots_state),
         };
         let found = known.map(|known| FoundBy::new(known.found.how, known.via, known.found.depth));
         Why { url: url.to_string(), state, found, capture }.response()
@@ -125,6 +134,8 @@ impl Crawl<'_> {
             Some(view) => reason(view),
             None => "its turn".to_owned(),
         };
+        let failure =
+            failure.or(view.as_ref().filter(|view| view.failures > 0).and_then(|view| view.failure));
         let host_s = view.as_ref().and_then(|view| view.wait_s);
         UrlState::Waiting {
             reason,
@@ -168,6 +179,25 @@ fn settled_state(settled: &Settled) -> UrlState {
             attempts: settled.attempts,
         },
         Outcome::Disallowed { line, rule } => UrlState::Disallowed { line: *line, rule: rule.clone() },
+    }
+}
+
+fn robots_state(seen: &Seen) -> UrlState {
+    match seen.status {
+        Some(status) => UrlState::Fetched {
+            status,
+            at_ms: seen.at.0,
+            bytes: seen.bytes,
+            took_s: seen.took.as_secs_f64(),
+            attempt: 1,
+        },
+        None => UrlState::Waiting {
+            reason: "it could not be had, and is asked for again before anything else of its host".to_owned(),
+            wait_s: None,
+            host_queue: 0,
+            attempts: 0,
+            failure: Some(Failure::RobotsUnreachable),
+        },
     }
 }
 
@@ -224,7 +254,7 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let mut agent = Agent::new(recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
     let store = Store::open_read_only(disk, dir, limits, &|_| true, &mut |_, record| agent.replay(record))?;
     let now = Clock::now();
-    agent.start(now, stored_hosts(&store), &mut Vec::new());
+    agent.start(now, stored_hosts(&store), store.kept_out(), &mut Vec::new());
     let mut crawl =
         Crawl { agent: &mut agent, store: &store, dir, running: false, finished: recorded.finished };
     Ok(crawl.answer(request, now))

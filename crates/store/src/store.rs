@@ -80,6 +80,7 @@ pub struct Store {
     sieve: Sieve,
     queues: Queues,
     archive_serial_max: Option<u32>,
+    kept_out: OverLimit,
     torn_bytes: u64,
 }
 
@@ -124,6 +125,7 @@ impl Store {
             sieve: Sieve::new(),
             queues: Queues::new(),
             archive_serial_max: None,
+            kept_out: OverLimit::default(),
             torn_bytes: 0,
         }
     }
@@ -136,6 +138,7 @@ impl Store {
     ) -> Result<u64> {
         let mut fold = Fold { sieve: &mut self.sieve, queues: &mut self.queues, limits: self.limits };
         let serial_max = &mut self.archive_serial_max;
+        let mut kept_out = OverLimit::default();
         let (whole_bytes, torn_bytes) = self.reader.read_all(|place, mut record| {
             if let Some(pointer) = capture_of(&record) {
                 *serial_max = (*serial_max).max(Some(pointer.file));
@@ -143,13 +146,18 @@ impl Store {
                     without_capture(&mut record);
                 }
             }
+            look_again(&mut record);
             if let Record::Settled(settled) = &record {
                 fold.settle(place, settled);
             }
-            fold.admit(place, &record);
+            let over = fold.admit(place, &record).over;
+            kept_out.depth += over.depth;
+            kept_out.host += over.host;
+            kept_out.urls += over.urls;
             replay(place, &record);
         })?;
         self.torn_bytes = torn_bytes;
+        self.kept_out = kept_out;
         Ok(whole_bytes)
     }
 
@@ -292,8 +300,13 @@ impl Store {
             && settled.outcome.is_final()
             && stage != Stage::Settled
         {
-            // Its capture was lost, so it did not count when the journal was read.
-            without_capture(&mut record);
+            // It did not count when the journal was read.
+            look_again(&mut record);
+            if let Record::Settled(settled) = &record
+                && settled.outcome.is_final()
+            {
+                without_capture(&mut record);
+            }
         }
         let Record::Settled(settled) = record else {
             return Err(self.reader.corrupt(place, "not an attempt at a URL"));
@@ -338,6 +351,11 @@ impl Store {
     /// still has it: no new file may get that number or a lower one.
     pub fn archive_serial_max(&self) -> Option<u32> {
         self.archive_serial_max
+    }
+
+    /// URLs that limits kept out when the journal was read, as often as they were found.
+    pub fn kept_out(&self) -> OverLimit {
+        self.kept_out
     }
 
     /// How many bytes behind the last whole record were found when the store was opened.
@@ -452,6 +470,16 @@ fn capture_of(record: &Record) -> Option<Pointer> {
         Record::Settled(settled) => settled.capture,
         Record::Robots(robots) => robots.capture,
         _ => None,
+    }
+}
+
+/// What failed because its address may not be asked is due again at each start: the operator may have allowed the address
+/// since, or the name may lead elsewhere.
+fn look_again(record: &mut Record) {
+    if let Record::Settled(settled) = record
+        && let Outcome::Failed { failure: failure @ Failure::PrivateAddress, status } = settled.outcome
+    {
+        settled.outcome = Outcome::Retry { failure, status, not_before: settled.at };
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::frontier::{Alarm, Errand, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
-use crate::record::{Block, Found, How, Outcome, Record, RobotsOutcome};
+use crate::record::{Block, Failure, Found, HostRecord, How, Outcome, Record, RobotsOutcome};
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::time::{Mono, Now, Wall};
@@ -151,6 +151,7 @@ impl Agent {
                     self.bench.index(&Host::of(&url));
                 }
                 self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
+                self.note_seen(robots);
                 self.touch_earlier_run(robots.at);
             }
             Record::Host(record) => {
@@ -175,25 +176,30 @@ impl Agent {
             }
             Record::RunEnded { elapsed } => {
                 self.earlier_run = None;
-                self.totals.elapsed_before += *elapsed;
+                self.totals.elapsed_before = self.totals.elapsed_before.saturating_add(*elapsed);
             }
             Record::Seeds(_) => {}
         }
         self.widen_scope(record.found());
     }
 
-    /// Begins the run: `queues` says for each host of the store how many URLs are due, how many are not settled, and when the
-    /// next one becomes due.
-    pub fn start(&mut self, now: Now, store: impl IntoIterator<Item = StoredHost>, out: &mut Vec<Action>) {
+    /// Begins the run: `store` says for each host of the store how many URLs are due, how many are not settled, and when the
+    /// next one becomes due; `kept_out` what limits keep out of it.
+    pub fn start(
+        &mut self,
+        now: Now,
+        store: impl IntoIterator<Item = StoredHost>,
+        kept_out: OverLimit,
+        out: &mut Vec<Action>,
+    ) {
+        self.over = kept_out;
         self.count_earlier_run();
         self.started = now.mono;
         for stored in store {
             let index = self.bench.index(&stored.host);
             let host = self.bench.host_mut(index);
-            host.known = true;
             host.due = stored.due;
             host.retry_at = stored.next;
-            self.totals.hosts += 1;
             self.totals.known_urls += stored.known;
             self.queue += stored.queued;
         }
@@ -266,10 +272,6 @@ impl Agent {
             host.due += new;
             self.totals.known_urls += new;
             self.queue += new;
-            if !host.known {
-                host.known = true;
-                self.totals.hosts += 1;
-            }
             if matches!(host.place(), Place::Idle | Place::Waiting(Wait::Retry)) {
                 self.settle_in(index, now);
             }
@@ -313,6 +315,9 @@ impl Agent {
                     }
                 }
             }
+        }
+        if let Record::Robots(robots) = &*record {
+            self.note_seen(robots);
         }
         if !record.found().is_empty() {
             self.admitting += 1;
@@ -373,7 +378,7 @@ impl Agent {
 
     fn count_earlier_run(&mut self) {
         if let Some((began, last)) = self.earlier_run.take() {
-            self.totals.elapsed_before += last.since(began);
+            self.totals.elapsed_before = self.totals.elapsed_before.saturating_add(last.since(began));
         }
     }
 
@@ -556,6 +561,13 @@ impl Totals {
                 if let RobotsOutcome::Unreachable(failure) = robots.outcome {
                     *self.failures.entry(failure).or_default() += 1;
                 }
+            }
+            // Failures with a request are counted with the record of the request.
+            Record::Host(HostRecord {
+                failure: Some(failure @ (Failure::NoSuchName | Failure::Dns)),
+                ..
+            }) => {
+                *self.failures.entry(*failure).or_default() += 1;
             }
             _ => {}
         }

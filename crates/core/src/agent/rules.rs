@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Action, Agent, Answer, Content, Cut, Fetched};
-use crate::frontier::{Errand, Place, Rules};
+use crate::frontier::{Errand, Place, Rules, Seen};
 use crate::limits::{ERRANDS_MAX, LOCATION_BYTES_MAX};
 use crate::politeness;
 use crate::record::{Failure, Found, How, Record, RobotsOutcome, RobotsRecord};
@@ -197,6 +197,14 @@ impl Agent {
         robots.sitemaps = Vec::new();
         of.rules = Some(Rules { robots, fetched: at, fresh_until, etag, last_modified });
         found
+    }
+
+    /// Remembers the last answer for people who ask.
+    pub(super) fn note_seen(&mut self, robots: &RobotsRecord) {
+        let RobotsRecord { at, took, bytes, status, capture, .. } = *robots;
+        let home = self.bench.index(&robots.origin.host);
+        self.bench.host_mut(home).rules_of_mut(&robots.origin).seen =
+            Some(Seen { at, took, bytes, status, capture });
     }
 
     fn sitemaps(&self, named: &[String]) -> Vec<Found> {

@@ -228,7 +228,7 @@ impl Rig {
 
     fn seed(&mut self, seeds: &[&str]) {
         let mut out = Vec::new();
-        self.agent.start(self.at(), Vec::new(), &mut out);
+        self.agent.start(self.at(), Vec::new(), OverLimit::default(), &mut out);
         self.perform(out);
         self.step(Event::Seeds(seeds.iter().map(|seed| Url::parse(seed).unwrap()).collect()));
     }
@@ -262,7 +262,7 @@ impl Rig {
             })
             .collect();
         let mut out = Vec::new();
-        self.agent.start(self.at(), stored, &mut out);
+        self.agent.start(self.at(), stored, OverLimit::default(), &mut out);
         self.perform(out);
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rules::path_and_query;
 use super::{Agent, HostView, Status};
-use crate::frontier::{HostState, Name};
+use crate::frontier::{HostState, Name, Seen};
 use crate::record::Block;
 use crate::time::Now;
 use crate::url::{Host, Origin, Url};
@@ -33,6 +33,7 @@ impl Agent {
         Status {
             totals: super::Totals {
                 over_limit: self.over.depth + self.over.host + self.over.urls,
+                hosts: u64::from(self.bench.len()),
                 ..self.totals.clone()
             },
             hosts: counts,
@@ -79,9 +80,9 @@ impl Agent {
         self.flights.values().any(|flight| matches!(&flight.task, super::Task::Page(due) if due.url == *url))
     }
 
-    /// The totals so far, without those that only [`Agent::status`] knows.
-    pub fn totals(&self) -> &super::Totals {
-        &self.totals
+    /// The last answer to a request for the robots.txt of an origin.
+    pub fn robots_seen(&self, origin: &Origin) -> Option<&Seen> {
+        self.bench.host(self.bench.find(&origin.host)?).rules_of(origin)?.seen.as_ref()
     }
 
     /// What robots.txt says about a URL, by the copy that we have.

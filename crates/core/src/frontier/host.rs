@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agent::{Due, HostCounts};
-use crate::record::{Failure, HostRecord};
+use crate::record::{Failure, HostRecord, Pointer};
 use crate::robots::Robots;
 use crate::time::{Mono, Wall};
 use crate::url::{AddressKey, Host, Origin};
@@ -100,8 +100,25 @@ pub struct RulesOf {
     pub ask_after: Mono,
     /// Failed attempts in a row while older rules were in use.
     pub failures: u32,
+    /// The last answer, for people.
+    pub seen: Option<Seen>,
     /// Where it is to be had after a redirect, and how many redirects led there.
     pub moved: Option<(crate::url::Url, u8)>,
+}
+
+/// An answer to a request for a robots.txt.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When it came.
+    pub at: Wall,
+    /// From the request to the last byte.
+    pub took: Duration,
+    /// Bytes received.
+    pub bytes: u64,
+    /// The HTTP status, if there was an answer.
+    pub status: Option<u16>,
+    /// Where it is archived.
+    pub capture: Option<Pointer>,
 }
 
 /// Rules in use.
@@ -149,8 +166,6 @@ pub struct HostState {
     pub retry_at: Option<Wall>,
     /// URLs with a final answer.
     pub pages: u64,
-    /// Some of its URLs are known.
-    pub known: bool,
     /// Its addresses.
     pub addresses: Name,
     /// Its robots.txt, one an origin.
@@ -184,7 +199,6 @@ impl HostState {
             due: 0,
             retry_at: None,
             pages: 0,
-            known: false,
             addresses: Name::Unknown,
             rules: Vec::new(),
             errands: VecDeque::new(),
@@ -231,6 +245,7 @@ impl HostState {
                     rules: None,
                     ask_after: Mono(0),
                     failures: 0,
+                    seen: None,
                     moved: None,
                 });
                 self.rules.len() - 1

@@ -405,7 +405,7 @@ impl<'a> Sim<'a> {
             })
             .collect();
         let mut actions = Vec::new();
-        process.agent.start(self.clock(), stored, &mut actions);
+        process.agent.start(self.clock(), stored, process.store.kept_out(), &mut actions);
         // An operator whose wish was not confirmed, or was lost with the power, says it again.
         let again = process.agent.blocks().filter(|block| !self.wanted_blocks.contains(block));
         self.controls.extend(again.cloned().map(Control::Unblock));

@@ -24,6 +24,15 @@ use super::record::{Recorder, Recording, Tape, Wire};
 /// The smallest buffer that hyper works with.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
 
+/// What sets one exchange apart from another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// The connection has been used before.
+    pub(super) reused: bool,
+    /// Only media types that are asked for are taken.
+    pub(super) choosy: bool,
+}
+
 /// Where an exchange ends even if the server does not.
 #[derive(Clone, Debug)]
 pub(super) struct ExchangeLimits {
@@ -133,7 +142,7 @@ impl Connection {
         recording: Recording,
         limits: &ExchangeLimits,
         deadline: Instant,
-        reused: bool,
+        Manner { reused, choosy }: Manner,
     ) -> Result<(Recording, Option<Cut>), FetchError> {
         *self.tape.borrow_mut() = Some(recording);
         self.limit_received(Some(limits.heads_bytes_max()));
@@ -144,7 +153,7 @@ impl Connection {
         };
         self.limit_received(None);
         let ended = match response {
-            Ok(response) if !limits.accepts(&response) => Ok(Some(Cut::Length)),
+            Ok(response) if choosy && !limits.accepts(&response) => Ok(Some(Cut::Length)),
             Ok(response) => Ok(self.drain(response.into_body(), limits, deadline).await),
             Err(error) => Err(error),
         };

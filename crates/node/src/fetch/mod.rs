@@ -43,7 +43,7 @@ use tokio::time::{Instant, timeout};
 use crate::clock::Clock;
 use connect::Connector;
 use decode::DecodeLimits;
-use exchange::{Connection, ExchangeLimits};
+use exchange::{Connection, ExchangeLimits, Manner};
 use pool::Pool;
 use read::Reader;
 pub use record::Reservation;
@@ -282,8 +282,9 @@ impl Fetcher {
             }
         };
         let address = connection.address();
+        let manner = Manner { reused, choosy: order.purpose == Purpose::Page };
         let (recording, cut) =
-            connection.exchange(request, recording, &self.limits, deadline, reused).await?;
+            connection.exchange(request, recording, &self.limits, deadline, manner).await?;
         if cut.is_none() {
             self.pool.put(origin, connection);
         }
