@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-pub use nephila_core::url::Url;
-use nephila_core::url::{Fingerprint, parse_seed};
+use nephila_core::url::Fingerprint;
+pub use nephila_core::url::{Url, parse_seed};
 
 use crate::config::{Config, Mistakes};
 

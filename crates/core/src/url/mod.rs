@@ -44,6 +44,12 @@ pub enum UrlError {
         /// What was given.
         text: String,
     },
+    /// A scheme that is misspelt, or lacks its colon or slashes. Browsers guess; a guess could crawl somebody else.
+    #[error("{text:?} does not start as a URL does: write http:// or https:// and then the name of the host")]
+    Start {
+        /// What was given.
+        text: String,
+    },
     /// A scheme other than http and https.
     #[error(
         "{text:?} has the scheme {scheme}, and only http and https can be crawled: start it with https://"
@@ -68,6 +74,9 @@ pub fn parse_seed(text: &str) -> Result<Url, UrlError> {
     if text.is_empty() {
         return Err(UrlError::Empty);
     }
+    if has_bad_start(text) {
+        return Err(UrlError::Start { text: text.to_owned() });
+    }
     let with_scheme = if has_scheme(text) {
         text.to_owned()
     } else if text.starts_with("//") {
@@ -83,6 +92,18 @@ pub fn parse_seed(text: &str) -> Result<Url, UrlError> {
         return Err(UrlError::Scheme { text: text.to_owned(), scheme: url.scheme().to_owned() });
     }
     clean(url).ok_or_else(|| UrlError::Host { text: text.to_owned() })
+}
+
+/// Whether a typed text starts with something that was meant to be `http://` or another scheme and is not:
+/// `http//a.example`, `https:/a.example`, `ht!tp://a.example`.
+fn has_bad_start(text: &str) -> bool {
+    let is_http = |word: &str| word.eq_ignore_ascii_case("http") || word.eq_ignore_ascii_case("https");
+    let (start, rest) = text.split_at(text.find(['/', ':', '?', '#']).unwrap_or(text.len()));
+    match rest.strip_prefix(':') {
+        Some(rest) if is_http(start) => has_scheme(text) && !rest.starts_with("//"),
+        Some(rest) => rest.starts_with("//") && !has_scheme(text),
+        None => is_http(start) && rest.starts_with("//"),
+    }
 }
 
 /// Whether a typed text starts with a scheme. `example.org:8080/a` does not: a digit after the colon means a port.
@@ -328,6 +349,9 @@ mod tests {
             ("//example.org/a", "https://example.org/a"),
             ("example.org:8080/a", "https://example.org:8080/a"),
             ("localhost:8080", "https://localhost:8080/"),
+            ("http.example", "https://http.example/"),
+            ("http/a", "https://http/a"),
+            ("example.org//a", "https://example.org//a"),
             ("127.0.0.1", "https://127.0.0.1/"),
             ("[::1]:80/a", "https://[::1]:80/a"),
             ("https://user:secret@example.org/", "https://example.org/"),
@@ -346,6 +370,11 @@ mod tests {
             ("./a.html", "looks like a path"),
             ("ftp://example.org/", "has the scheme ftp, and only http and https can be crawled"),
             ("mailto:a@example.org", "has the scheme mailto"),
+            ("ht!tp://x", "does not start as a URL does: write http:// or https://"),
+            ("https:/example.org", "does not start as a URL does"),
+            ("https:example.org", "does not start as a URL does"),
+            ("HTTP:\\\\example.org", "does not start as a URL does"),
+            ("http//example.org", "does not start as a URL does"),
             ("https://", "is not a URL (empty host)"),
             ("http://a b/", "is not a URL"),
             ("http://a..b/", "has no host that DNS could hold"),
