@@ -74,8 +74,11 @@ fn setting(setting: &'static Setting) -> Arg {
 
 /// The commands that ask a crawl something or tell it something.
 fn asking() -> Vec<Command> {
-    let url = || Arg::new("url").value_name("URL").required(true);
-    let whom = || Arg::new("whom").value_name("HOST|DOMAIN|IP").required(true);
+    let url = || {
+        let help = "The URL; without a scheme, https:// is added";
+        Arg::new("url").value_name("URL").required(true).help(help)
+    };
+    let whom = |help| Arg::new("whom").value_name("HOST|DOMAIN|IP").help(help);
     let one =
         |name: &'static str, about: &'static str| Command::new(name).about(about).arg(out()).arg(json());
     vec![
@@ -96,8 +99,10 @@ fn asking() -> Vec<Command> {
             .arg(out())
             .arg(switch("raw", "As it came over the wire"))
             .arg(url()),
-        one("block", "Ask nothing more of a host, a domain or an address").arg(whom()),
-        one("unblock", "Take a block back").arg(whom()),
+        one("block", "Ask nothing more of a host, a domain or an address; alone: list what is blocked")
+            .arg(whom("A name, which stands for all names below it too, or one address")),
+        one("unblock", "Take a block back")
+            .arg(whom("As it was blocked; `nephila block` lists it").required(true)),
         one("pause", "Start no request until told to go on"),
         one("resume", "Go on after a pause"),
         one("stop", "Settle what is in flight and end"),

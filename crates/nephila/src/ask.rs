@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use nephila_node::config::reference;
-use nephila_node::control::{self, CallError, HostSort, Request, Response};
-use nephila_node::directory::{self, Recorded};
+use nephila_node::control::{self, Block, CallError, HostSort, Request, Response, block_name};
+use nephila_node::directory::{self, DirectoryError, Recorded};
 use nephila_node::report::Why;
-use nephila_node::why;
+use nephila_node::{seeds, why};
 use serde_json::json;
 
 use crate::exit::{Ended, Failure, print, print_json};
@@ -16,15 +16,21 @@ use crate::exit::{Ended, Failure, print, print_json};
 /// How many hosts are listed when nobody says.
 const HOSTS_LISTED: usize = 50;
 
+/// How many blocks an error lists.
+const BLOCKS_LISTED_MAX: usize = 10;
+
 /// Runs the command `name`.
 pub(crate) fn run(name: &str, matches: &ArgMatches) -> Ended {
     let request = request(name, matches)?;
     let dir = dir(matches)?;
+    if let Request::Unblock { what } = &request {
+        check_blocked(&dir, what)?;
+    }
     let response = ask(&dir, &request)?;
     let json = matches.get_flag("json");
     match response {
         Response::Done if json => print_json(&json!({ "schema": 1, "done": true }))?,
-        Response::Done => print("done\n")?,
+        Response::Done => print(format!("{}\n", done(&request)))?,
         Response::Report { json: data, .. } if json => print_json(&data)?,
         Response::Report { text, .. } => print(text)?,
         Response::Refused { why } => return Err(Failure::refused(why)),
@@ -32,10 +38,41 @@ pub(crate) fn run(name: &str, matches: &ArgMatches) -> Ended {
     Ok(0)
 }
 
+/// What was done, for people.
+fn done(request: &Request) -> String {
+    match request {
+        Request::Block { what } => format!("blocked {}", block_name(what)),
+        Request::Unblock { what } => format!("unblocked {}", block_name(what)),
+        Request::Pause => "paused; `nephila resume` goes on".to_owned(),
+        Request::Resume => "resumed".to_owned(),
+        Request::Stop => "stopping: what is in flight is settled first".to_owned(),
+        _ => "done".to_owned(),
+    }
+}
+
+/// Refuses to take back what was never blocked: most likely it is spelt otherwise.
+fn check_blocked(dir: &Path, what: &Block) -> Result<(), Failure> {
+    let (Response::Report { json, .. }, name) = (ask(dir, &Request::Blocks)?, block_name(what)) else {
+        return Ok(());
+    };
+    let names: Vec<&str> =
+        json["blocks"].as_array().into_iter().flatten().filter_map(|name| name.as_str()).collect();
+    if names.contains(&name.as_str()) {
+        return Ok(());
+    }
+    let blocked = match names.len() {
+        0 => "nothing is".to_owned(),
+        1..=BLOCKS_LISTED_MAX => format!("blocked: {}", names.join(", ")),
+        _ => "`nephila block` lists what is".to_owned(),
+    };
+    Err(Failure::refused(format!("{name} is not blocked; {blocked}")))
+}
+
 /// `nephila show URL`.
 pub(crate) fn show(matches: &ArgMatches) -> Ended {
+    let request = Request::Why { url: url(matches)? };
     let dir = dir(matches)?;
-    let json = match ask(&dir, &Request::Why { url: url(matches) })? {
+    let json = match ask(&dir, &request)? {
         Response::Report { json, .. } => json,
         Response::Refused { why } => return Err(Failure::refused(why)),
         Response::Done => return Err(Failure::refused("the running crawl gave no answer")),
@@ -60,16 +97,18 @@ pub(crate) fn config(matches: &ArgMatches) -> Ended {
 }
 
 fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
-    let whom = || {
-        let whom = matches.get_one::<String>("whom").map_or("", String::as_str);
-        control::parse_block(whom).map_err(Failure::usage)
-    };
+    let whom = |text: &String| control::parse_block(text).map_err(Failure::usage);
+    // Only these two commands take one.
+    let given = matches.try_get_one::<String>("whom").ok().flatten();
     Ok(match name {
         "status" => Request::Status,
-        "why" => Request::Why { url: url(matches) },
+        "why" => Request::Why { url: url(matches)? },
         "hosts" => Request::Hosts { limit: limit(matches)?, sort: sort(matches) },
-        "block" => Request::Block { what: whom()? },
-        "unblock" => Request::Unblock { what: whom()? },
+        "block" => match given {
+            Some(text) => Request::Block { what: whom(text)? },
+            None => Request::Blocks,
+        },
+        "unblock" => Request::Unblock { what: whom(given.unwrap_or(&String::new()))? },
         "pause" => Request::Pause,
         "resume" => Request::Resume,
         "stop" => Request::Stop,
@@ -77,8 +116,9 @@ fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
     })
 }
 
-fn url(matches: &ArgMatches) -> String {
-    matches.get_one::<String>("url").cloned().unwrap_or_default()
+fn url(matches: &ArgMatches) -> Result<String, Failure> {
+    let text = matches.get_one::<String>("url").cloned().unwrap_or_default();
+    seeds::parse_seed(&text).map(String::from).map_err(Failure::usage)
 }
 
 fn limit(matches: &ArgMatches) -> Result<usize, Failure> {
@@ -103,6 +143,7 @@ fn sort(matches: &ArgMatches) -> HostSort {
 /// The crawl that is meant.
 fn dir(matches: &ArgMatches) -> Result<PathBuf, Failure> {
     match matches.get_one::<String>("out") {
+        Some(path) if Path::new(path).is_file() => Err(DirectoryError::NotADirectory(path.into()).into()),
         Some(dir) => Ok(PathBuf::from(dir)),
         None => Ok(directory::find(Path::new("."))?),
     }

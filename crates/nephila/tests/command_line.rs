@@ -90,7 +90,11 @@ fn mistakes_are_told_with_what_to_do() {
         (&["status"], &["no crawl below the current directory"]),
         (&["status", "--out", "nowhere"], &["no crawl in nowhere"]),
         (&["status", "--foo"], &["--foo: unknown flag"]),
+        (&["status", "--out", "letter"], &["letter is a file"]),
+        (&["why", "not a url"], &["\"not a url\" is not a URL"]),
+        (&["show", "http//a.test"], &["does not start as a URL does"]),
         (&["block", "https://a.test/x"], &["cannot be blocked"]),
+        (&["block", "127.1.0.0/16"], &["only single addresses can be blocked"]),
         (&["hosts", "--limit", "all", "--out", "."], &["--limit"]),
         // All at once, from flags and file.
         (
@@ -244,11 +248,19 @@ fn a_crawl_and_what_can_be_asked_of_it() {
     asked(&["hosts"], "127.0.0.1");
     asked(&["show", &url], "<a href='/'>y</a>");
     asked(&["config"], "allow-private = \"all\"");
-    asked(&["block", "127.0.0.1"], "done");
+    asked(&["block"], "nothing is blocked\n");
+    asked(&["block", "127.0.0.1"], "blocked 127.0.0.1\n");
+    asked(&["block", "Sub.Elsewhere.test"], "blocked sub.elsewhere.test\n");
+    asked(&["block"], "127.0.0.1\nsub.elsewhere.test\n");
     asked(&["unblock", "127.0.0.1", "--json"], "{\"done\":true,\"schema\":1}");
-    for args in [&["stop"][..], &["pause"], &["show", "https://elsewhere.test/"]] {
+    asked(&["block", "--json"], "{\"blocks\":[\"sub.elsewhere.test\"],\"schema\":1}");
+    for args in
+        [&["stop"][..], &["pause"], &["show", "https://elsewhere.test/"], &["unblock", "elsewhere.test"]]
+    {
         assert_eq!(run(dir, args).0, Some(1), "{args:?}");
     }
+    let (_, _, error) = run(dir, &["unblock", "127.0.0.1"]);
+    assert!(error.contains("127.0.0.1 is not blocked; blocked: sub.elsewhere.test"), "{error}");
 
     let (code, _, error) = run(dir, &[&crawl[..], &["--fresh", "--quiet"]].concat());
     assert_eq!((code, error.as_str()), (Some(0), ""));
@@ -273,12 +285,15 @@ fn a_running_crawl_listens() {
     asked(&["status", "--json"], "\"state\":\"running\"");
     let (code, _, error) = run(dir, &crawl);
     assert!(code == Some(1) && error.contains(&format!("process {}", running.0.id())), "{error}");
-    asked(&["pause"], "done");
+    asked(&["pause"], "paused; `nephila resume` goes on\n");
     asked(&["status"], "paused after");
-    asked(&["block", "127.0.0.1"], "done");
+    asked(&["block", "127.0.0.1"], "blocked 127.0.0.1\n");
+    asked(&["block"], "127.0.0.1\n");
+    let (code, _, error) = run(dir, &["unblock", "127.0.0.2"]);
+    assert!(code == Some(1) && error.contains("127.0.0.2 is not blocked"), "{error}");
     // With its only host blocked it would have nothing to wait for.
-    asked(&["unblock", "127.0.0.1"], "done");
-    asked(&["resume"], "done");
+    asked(&["unblock", "127.0.0.1"], "unblocked 127.0.0.1\n");
+    asked(&["resume"], "resumed\n");
     asked(&["why", &format!("{url}1")], url.as_str());
     // Whether the answer is heard before the process ends is a matter of the socket, and tested there.
     run(dir, &["stop"]);

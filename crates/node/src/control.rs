@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_core::record::Block;
+pub use nephila_core::record::Block;
 use nephila_core::url::Host;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -62,6 +62,8 @@ pub enum Request {
         /// Whom.
         what: Block,
     },
+    /// What is blocked?
+    Blocks,
     /// Start no request until told to go on.
     Pause,
     /// Go on.
@@ -72,15 +74,35 @@ pub enum Request {
 
 /// A text that names nothing that could be blocked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} cannot be blocked: give the name of a host or domain, or an address, without scheme, port and path"
-)]
-pub struct NotBlockable(String);
+pub enum NotBlockable {
+    /// Several addresses.
+    #[error(
+        "{0:?} is a network, and only single addresses can be blocked: block them one by one, or their names"
+    )]
+    Network(String),
+    /// Anything else.
+    #[error(
+        "{0:?} cannot be blocked: give the name of a host or domain, or an address, without scheme, port and path"
+    )]
+    Other(String),
+}
 
 /// Reads what an operator wants to block: a name, which stands for all names below it too, or an address.
 pub fn parse_block(text: &str) -> Result<Block, NotBlockable> {
-    let host = Host::parse(text.trim()).ok_or_else(|| NotBlockable(text.to_owned()))?;
+    let text = text.trim();
+    let host = Host::parse(text).ok_or_else(|| match text.parse::<ipnet::IpNet>() {
+        Ok(_) => NotBlockable::Network(text.to_owned()),
+        Err(_) => NotBlockable::Other(text.to_owned()),
+    })?;
     Ok(host.ip().map_or(Block::Name(host), Block::Address))
+}
+
+/// How people call what is blocked; [`parse_block`] reads it back.
+pub fn block_name(block: &Block) -> String {
+    match block {
+        Block::Name(host) => host.to_string(),
+        Block::Address(address) => address.to_string(),
+    }
 }
 
 /// Which hosts come first in a list.
@@ -353,8 +375,14 @@ mod tests {
             let ip = text.trim_matches(['[', ']']).parse().unwrap();
             assert_eq!(parse_block(text), Ok(Block::Address(ip)), "{text}");
         }
+        for text in ["a.test", "127.0.0.1", "::1"] {
+            assert_eq!(block_name(&parse_block(text).unwrap()), text);
+        }
         for text in ["", "https://a.test/", "a.test:80", "a.test/x", "a b"] {
-            assert!(parse_block(text).is_err(), "{text}");
+            assert!(matches!(parse_block(text), Err(NotBlockable::Other(_))), "{text}");
+        }
+        for text in ["127.1.0.0/16", "2001:db8::/32"] {
+            assert!(matches!(parse_block(text), Err(NotBlockable::Network(_))), "{text}");
         }
     }
 

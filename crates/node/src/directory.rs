@@ -38,6 +38,9 @@ pub enum DirectoryError {
     /// It holds something else.
     #[error("{0} exists and is not a crawl: choose another directory with --out")]
     NotACrawl(PathBuf),
+    /// It is a file.
+    #[error("{0} is a file: name the directory of a crawl with --out")]
+    NotADirectory(PathBuf),
     /// There is no crawl there.
     #[error("there is no crawl in {0}: name its directory with --out")]
     NoCrawl(PathBuf),

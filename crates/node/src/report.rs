@@ -6,13 +6,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use nephila_core::agent::{HostCounts, HostView, Status};
-use nephila_core::record::{Failure, How, Pointer};
+use nephila_core::record::{Block, Failure, How, Pointer};
 use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::control::Response;
+use crate::control::{Response, block_name};
 use crate::directory;
 use crate::display::{bytes, count, counted, span};
 use crate::fetch::decode;
@@ -199,8 +199,11 @@ impl UrlState {
             ),
             UrlState::Failed { failure, status, at_ms, attempts } => {
                 let status = status.map(|status| format!(" (status {status})")).unwrap_or_default();
-                let tried = counted(u64::from(*attempts), "attempt", "attempts");
-                format!("failed {} after {tried}: {}{status}", moment(*at_ms), failure.name())
+                let tried = match attempts {
+                    0 => "without a request".to_owned(),
+                    _ => format!("after {}", counted(u64::from(*attempts), "attempt", "attempts")),
+                };
+                format!("failed {} {tried}: {}{status}", moment(*at_ms), failure.name())
             }
         }
     }
@@ -269,16 +272,18 @@ pub fn hosts(hosts: &[HostView], all: u64) -> Response {
     let width = hosts.iter().map(|host| host.host.len()).max().unwrap_or(0).clamp(4, 50);
     let mut text = format!("{:width$} {:>9} {:>9}  {}\n", "host", "pages", "queued", "state");
     for host in hosts {
+        let place = PLACES.iter().find(|place| place.name == host.place);
         let _ = write!(
             text,
             "{:width$} {:>9} {:>9}  {}",
             host.host,
             count(host.pages),
             count(host.queue),
-            host.place
+            place.map_or(host.place, |place| place.one)
         );
-        if let Some(wait_s) = host.wait_s {
-            let _ = write!(text, " for {}", span(wait_s));
+        // One for which nothing waits has nothing to wait for.
+        if let Some(wait_s) = host.wait_s.filter(|_| host.queue > 0) {
+            let _ = write!(text, " ({} more)", span(wait_s));
         }
         if let Some(failure) = host.failure.filter(|_| host.failures > 0) {
             let _ = write!(
@@ -300,22 +305,56 @@ pub fn hosts(hosts: &[HostView], all: u64) -> Response {
     Response::Report { text, json: json!({ "schema": 1, "hosts_total": all, "hosts": hosts }) }
 }
 
+/// What is blocked, as an answer.
+pub fn blocks<'a>(blocks: impl Iterator<Item = &'a Block>) -> Response {
+    let mut names: Vec<String> = blocks.map(block_name).collect();
+    names.sort();
+    let text = match names.len() {
+        0 => "nothing is blocked\n".to_owned(),
+        _ => names.iter().map(|name| format!("{name}\n")).collect(),
+    };
+    Response::Report { text, json: json!({ "schema": 1, "blocks": names }) }
+}
+
+/// A place where hosts can be.
+struct Place {
+    /// As in [`HostView::place`].
+    name: &'static str,
+    /// What is said of one host there, and of several.
+    one: &'static str,
+    many: &'static str,
+    count: fn(&HostCounts) -> u64,
+}
+
+const fn place(
+    name: &'static str,
+    one: &'static str,
+    many: &'static str,
+    count: fn(&HostCounts) -> u64,
+) -> Place {
+    Place { name, one, many, count }
+}
+
+const PLACES: [Place; 10] = [
+    place("fetching", "being asked", "being asked", |hosts| hosts.fetching),
+    place("ready", "ready", "ready", |hosts| hosts.ready),
+    place("delay", "waiting for its delay", "waiting for their delay", |hosts| hosts.delay),
+    place("address", "waiting for its address", "waiting for their address", |hosts| hosts.address),
+    place("resolving", "being looked up", "being looked up", |hosts| hosts.resolving),
+    place("robots", "waiting for robots.txt", "waiting for robots.txt", |hosts| hosts.robots),
+    place("backing_off", "backing off", "backing off", |hosts| hosts.backing_off),
+    place("retrying", "waiting to retry", "waiting to retry", |hosts| hosts.retrying),
+    place("blocked", "blocked", "blocked", |hosts| hosts.blocked),
+    place("idle", "idle", "idle", |hosts| hosts.idle),
+];
+
 /// Where hosts are, those places only that have any.
 pub(crate) fn places(hosts: &HostCounts) -> String {
-    let named = [
-        (hosts.fetching, "being asked"),
-        (hosts.ready, "ready"),
-        (hosts.delay, "waiting for their delay"),
-        (hosts.address, "waiting for their address"),
-        (hosts.resolving, "being looked up"),
-        (hosts.robots, "waiting for robots.txt"),
-        (hosts.backing_off, "backing off"),
-        (hosts.retrying, "waiting to retry"),
-        (hosts.blocked, "blocked"),
-        (hosts.idle, "idle"),
-    ];
-    let some = named.iter().filter(|(number, _)| *number > 0);
-    some.map(|(number, place)| format!("{} {place}", count(*number))).collect::<Vec<_>>().join(", ")
+    let words = PLACES.iter().filter_map(|place| {
+        let number = (place.count)(hosts);
+        (number > 0).then(|| counted(number, place.one, place.many))
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// Failures by kind, the most frequent first.
@@ -362,6 +401,7 @@ mod tests {
         };
         let fetched =
             Fetched { status: 404, at_ms: 1_700_000_000_000, bytes: 1_500, took_s: 0.25, attempt: 1 };
+        let untried = Failed { failure: Failure::HostGivenUp, status: None, at_ms: 0, attempts: 0 };
         let failed = Failed { failure: Failure::ServerError, status: Some(500), at_ms: 0, attempts: 4 };
         for (state, expected) in [
             (NotKnown, "not known"),
@@ -376,6 +416,7 @@ mod tests {
             ),
             (fetched, "fetched 2023-11-14 22:13:20 UTC: status 404, 1.5 kB, in 250 ms, at attempt 1"),
             (failed, "failed 1970-01-01 00:00:00 UTC after 4 attempts: server-error (status 500)"),
+            (untried, "failed 1970-01-01 00:00:00 UTC without a request: host-given-up"),
         ] {
             assert!(state.text().contains(expected), "{}", state.text());
         }
@@ -443,8 +484,34 @@ mod tests {
             addresses: vec![],
         };
         let Response::Report { text, json } = hosts(&[view], 5) else { panic!() };
-        assert!(text.contains("1,000         3  backing_off for 1m, 2 failures in a row: connect"), "{text}");
+        assert!(
+            text.contains("1,000         3  backing off (1m more), 2 failures in a row: connect"),
+            "{text}"
+        );
         assert!(text.ends_with("and 4 more (--limit)\n"), "{text}");
         assert_eq!(json["hosts"][0]["host"], "a.test");
+    }
+
+    /// The field names of the counts are the names of the places; a host has words of its own in each.
+    #[test]
+    fn every_place_has_words() {
+        let counts = serde_json::to_value(HostCounts::default()).unwrap();
+        let mut names: Vec<&str> = PLACES.iter().map(|place| place.name).collect();
+        names.sort_unstable();
+        let mut fields: Vec<&str> = counts.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(names, fields);
+        let one_each = HostCounts { delay: 1, address: 2, idle: 1, ..HostCounts::default() };
+        assert_eq!(places(&one_each), "1 waiting for its delay, 2 waiting for their address, 1 idle");
+    }
+
+    #[test]
+    fn blocks_are_listed() {
+        let list = ["b.test", "127.0.0.1", "a.test"].map(|text| crate::control::parse_block(text).unwrap());
+        let Response::Report { text, json } = blocks(list.iter()) else { panic!() };
+        assert_eq!(text, "127.0.0.1\na.test\nb.test\n");
+        assert_eq!(json["blocks"], json!(["127.0.0.1", "a.test", "b.test"]));
+        let Response::Report { text, json } = blocks([].iter()) else { panic!() };
+        assert_eq!((text.as_str(), &json["blocks"]), ("nothing is blocked\n", &json!([])));
     }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use nephila_core::agent::{Agent, HostView, RobotsView};
 use nephila_core::frontier::Seen;
-use nephila_core::record::{Block, Failure, Outcome, Record, Settled};
+use nephila_core::record::{Failure, Outcome, Record, Settled};
 use nephila_core::time::Now;
 use nephila_core::url::{self, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
 use nephila_store::{Known, KnownState, Store};
 
 use crate::clock::Clock;
-use crate::control::{HostSort, Request, Response};
+use crate::control::{HostSort, Request, Response, block_name};
 use crate::crawl::stored_hosts;
 use crate::directory::{self, DirectoryError, Lock, Recorded};
 use crate::report::{self, Captured, FoundBy, UrlState, Why};
@@ -66,6 +66,7 @@ impl Crawl<'_> {
                 hosts.truncate(*limit);
                 report::hosts(&hosts, all)
             }
+            Request::Blocks => report::blocks(self.agent.blocks()),
             Request::Block { .. }
             | Request::Unblock { .. }
             | Request::Pause
@@ -224,13 +225,6 @@ fn sort_hosts(hosts: &mut [HostView], sort: HostSort) {
         HostSort::Wait => {
             hosts.sort_by(|a, b| b.wait_s.unwrap_or(0.0).total_cmp(&a.wait_s.unwrap_or(0.0)));
         }
-    }
-}
-
-fn block_name(block: &Block) -> String {
-    match block {
-        Block::Name(host) => host.to_string(),
-        Block::Address(address) => address.to_string(),
     }
 }
 
