@@ -126,6 +126,7 @@ fn switch(name: &'static str, help: &'static str) -> Arg {
 
 /// Reads the arguments. Mistakes that leave the rest readable are noted; the error is for what does not, and for help.
 pub(crate) fn parse(mut args: Vec<OsString>, mistakes: &mut Mistakes) -> Result<ArgMatches, clap::Error> {
+    join_negative_values(&mut args);
     for _ in 0..MISTAKES_MAX {
         let error = match command().try_get_matches_from(&args) {
             Ok(matches) => return Ok(matches),
@@ -140,6 +141,22 @@ pub(crate) fn parse(mut args: Vec<OsString>, mistakes: &mut Mistakes) -> Result<
         }
     }
     command().try_get_matches_from(&args)
+}
+
+/// Makes `--max-pages -1` `--max-pages=-1`: a number after a flag is its value and not another flag, and whoever reads it can
+/// say what is wrong with it.
+fn join_negative_values(args: &mut Vec<OsString>) {
+    let mut at = 1;
+    while at + 1 < args.len() && args[at] != "--" {
+        let (flag, value) = (args[at].to_string_lossy(), args[at + 1].to_string_lossy());
+        let is_number =
+            value.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        if flag.starts_with("--") && !flag.contains('=') && is_number {
+            args[at] = format!("{flag}={value}").into();
+            args.remove(at + 1);
+        }
+        at += 1;
+    }
 }
 
 /// Whether what follows a wrong flag is its value, so that it is not taken for a seed. After a flag that does not exist, a

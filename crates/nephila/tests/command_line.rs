@@ -81,6 +81,9 @@ fn mistakes_are_told_with_what_to_do() {
         ),
         (&["crawl", "http://a.test/", "--delay", "soon"], &["--delay: \"soon\" is not a duration"]),
         (&["crawl", "http://a.test/", "--delay"], &["a value is required"]),
+        (&["crawl", "http://a.test/", "--max-pages", "-1"], &["--max-pages: \"-1\" is not a whole number"]),
+        (&["crawl", "http://a.test/", "--delay", "-1s"], &["--delay: \"-1s\" is not a duration"]),
+        (&["crawl", "https:/a.test/"], &["does not start as a URL does"]),
         (&["crawl", "ftp://a.test/"], &["only http and https"]),
         (&["crawl", "--seeds", "bad.txt"], &["line 2", "ftp"]),
         (&["crawl", "--seeds", "none.txt"], &["cannot read", "none.txt"]),
@@ -184,6 +187,21 @@ fn a_contact_can_come_from_everywhere() {
     fs::write(dir.join("user/nephila/config.toml"), "delay = 1\n").unwrap();
     let (code, _, error) = run(dir, &crawl);
     assert!(code == Some(2) && error.contains("holds contact only"), "{error}");
+    fs::remove_dir_all(dir.join("user")).unwrap();
+
+    // A wrong one is one mistake; a missing one among others comes without a command that would not work either.
+    let (code, _, error) = run(dir, &["crawl", "https://example.org/", "--contact", "me"]);
+    assert!(
+        code == Some(2) && error.contains("neither an email address") && !error.contains("mistakes"),
+        "{error}"
+    );
+    let (code, _, error) = run(dir, &["crawl", "https://example.org/", "--delay", "soon"]);
+    assert!(code == Some(2) && error.contains("2 mistakes") && !error.contains("Run"), "{error}");
+    // Nothing is sent by a dry run, so that it needs none.
+    let (code, out, _) = run(dir, &crawl);
+    assert!(code == Some(0) && out.contains("a contact will be needed: --contact"), "{out}");
+    let (_, out, _) = run(dir, &[&crawl[..], &["--json"]].concat());
+    assert!(out.contains("\"contact_needed\":true"), "{out}");
 }
 
 #[test]
@@ -264,8 +282,11 @@ fn a_crawl_and_what_can_be_asked_of_it() {
 
     let (code, _, error) = run(dir, &[&crawl[..], &["--fresh", "--quiet"]].concat());
     assert_eq!((code, error.as_str()), (Some(0), ""));
-    let (code, _, error) = run(dir, &["status"]);
-    assert!(code == Some(2) && error.contains("several crawls") && error.contains("one.old-"), "{error}");
+    // What was set aside is not meant.
+    asked(&["status"], "finished after");
+    // Another seed first means another directory; whoever did not mean that is told.
+    let (_, out, _) = run(dir, &["crawl", "http://a.test/", &url, "--dry-run"]);
+    assert!(out.contains("in nephila-a.test\nnote: the crawl in one has one of these seeds"), "{out}");
 }
 
 /// A crawl that runs, asked and told over its socket.

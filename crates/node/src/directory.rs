@@ -7,11 +7,12 @@
 //! The seeds that it records may not have reached the crawl's journal (a crash can come between), so whoever runs a crawl
 //! offers all of them again; those that are known cost nothing.
 
+use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use nephila_core::url::{Host, Url};
+use nephila_core::url::{Fingerprint, Host, Url};
 
 use crate::config::table::SETTINGS;
 use crate::config::{Config, Layer, Mistakes, NOTES};
@@ -27,6 +28,11 @@ const SCOPE: &[&str] = &["scope", "include", "exclude"];
 const ENTRIES_MAX: usize = 10_000;
 /// How many crawls a message lists.
 const LISTED_MAX: usize = 10;
+
+/// How many crawls are read in search of a seed.
+const CRAWLS_READ_MAX: usize = 100;
+/// What stands between the name of a crawl that was set aside and the time when it was.
+const ASIDE: &str = ".old-";
 
 const RECORD: &str = "crawl.toml";
 const LOCK: &str = "lock";
@@ -60,7 +66,7 @@ pub enum DirectoryError {
     },
     /// The scope is not that of the earlier runs.
     #[error(
-        "the crawl in {} has another scope:\n{}\nrepeat its scope ({old}), or begin another crawl with --out",
+        "the crawl in {} has another scope:\n{}\nto go on with it, {advice}; another crawl begins with another --out",
         .dir.display(),
         .differences.join("\n")
     )]
@@ -69,8 +75,8 @@ pub enum DirectoryError {
         dir: PathBuf,
         /// What differs, a line each.
         differences: Vec<String>,
-        /// The flags that give the recorded scope.
-        old: String,
+        /// What to change in the command so that its scope is the recorded one.
+        advice: String,
     },
     /// No seed is given or recorded.
     #[error(
@@ -195,23 +201,33 @@ impl Recorded {
 
     /// What differs between the recorded scope and that of a command.
     fn scope_differences(&self, dir: &Path, config: &Config) -> Result<(), DirectoryError> {
-        let mut differences = Vec::new();
-        let mut old = Vec::new();
+        let default = Config::default();
+        let (mut differences, mut leave_out, mut give) = (Vec::new(), Vec::new(), Vec::new());
         for setting in SETTINGS.iter().filter(|setting| SCOPE.contains(&setting.name)) {
             let (was, is) = (setting.show(&self.config), setting.show(config));
             let said =
                 |shown: &Option<_>| shown.as_ref().map_or("none".to_owned(), crate::config::Shown::toml);
-            if was != is {
-                differences.push(format!("  {}: {} there, {} here", setting.name, said(&was), said(&is)));
+            if was == is {
+                continue;
             }
-            if let Some(was) = was {
-                old.extend(was.each().map(|word| format!("--{} {}", setting.name, shell_word(word))));
+            differences.push(format!("  {}: {} there, {} here", setting.name, said(&was), said(&is)));
+            match was {
+                Some(words) if Some(&words) != setting.show(&default).as_ref() => {
+                    give.extend(words.each().map(|word| format!("--{} {}", setting.name, shell_word(word))));
+                }
+                _ => leave_out.push(format!("--{}", setting.name)),
             }
         }
         if differences.is_empty() {
             return Ok(());
         }
-        Err(DirectoryError::ScopeChanged { dir: dir.to_owned(), differences, old: old.join(" ") })
+        let advice: Vec<String> = [("leave out", leave_out.join(" and ")), ("give", give.join(" "))]
+            .into_iter()
+            .filter(|(_, flags)| !flags.is_empty())
+            .map(|(what, flags)| format!("{what} {flags}"))
+            .collect();
+        let advice = advice.join(" and ");
+        Err(DirectoryError::ScopeChanged { dir: dir.to_owned(), differences, advice })
     }
 
     /// Whether a command lets more URLs in than the recorded settings did.
@@ -405,23 +421,45 @@ pub fn default_for(seeds: &[Url]) -> Result<PathBuf, DirectoryError> {
     Ok(PathBuf::from(format!("nephila-{}", Host::of(first).as_str().replace(':', "-"))))
 }
 
-/// The only crawl that is the given directory or directly below it.
+/// The only crawl that is the given directory or directly below it. Those that were set aside do not count.
 pub fn find(near: &Path) -> Result<PathBuf, DirectoryError> {
     if near.join(RECORD).exists() {
         return Ok(near.to_owned());
     }
-    let entries = fs::read_dir(near).map_err(cannot("read", near))?;
-    let mut crawls: Vec<PathBuf> = entries
-        .take(ENTRIES_MAX)
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.join(RECORD).exists() && Recorded::is_one(path))
-        .collect();
-    crawls.sort();
+    let mut crawls = crawls_in(near).map_err(cannot("read", near))?;
     match crawls.len() {
         0 => Err(DirectoryError::NoneNear),
         1 => Ok(crawls.remove(0)),
         _ => Err(DirectoryError::SeveralNear(crawls)),
     }
+}
+
+/// A crawl directly below a directory that has one of these seeds, so that whoever begins another can be told of it.
+pub fn with_seed(near: &Path, seeds: &[Url]) -> Option<PathBuf> {
+    let wanted: HashSet<Fingerprint> = seeds.iter().map(Fingerprint::of).collect();
+    let has_one = |path: &PathBuf| {
+        let seeds = Recorded::load(path).map(|recorded| recorded.seeds).unwrap_or_default();
+        seeds.iter().any(|seed| wanted.contains(&Fingerprint::of(seed)))
+    };
+    // A courtesy: what cannot be read is passed over.
+    crawls_in(near).unwrap_or_default().into_iter().take(CRAWLS_READ_MAX).find(has_one)
+}
+
+/// The crawls directly below a directory, by name, without those that were set aside.
+fn crawls_in(near: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_aside = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.rsplit_once(ASIDE).is_some_and(|(_, stamp)| stamp.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let mut crawls: Vec<PathBuf> = fs::read_dir(near)?
+        .take(ENTRIES_MAX)
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| !is_aside(path) && path.join(RECORD).exists() && Recorded::is_one(path))
+        // As one would type it.
+        .map(|path| path.strip_prefix("./").map(Path::to_owned).unwrap_or(path))
+        .collect();
+    crawls.sort();
+    Ok(crawls)
 }
 
 /// Renames the directory of a crawl, so that another can begin in its place, and returns the new name. Refuses what is
@@ -435,7 +473,7 @@ pub fn set_aside(dir: &Path) -> Result<PathBuf, DirectoryError> {
     let name = std::path::absolute(dir).map_err(cannot("find", dir))?;
     let beside = |suffix: String| {
         let mut name = name.as_os_str().to_owned();
-        name.push(format!(".old-{stamp}{suffix}"));
+        name.push(format!("{ASIDE}{stamp}{suffix}"));
         PathBuf::from(name)
     };
     let free = (1..=100)
@@ -523,19 +561,35 @@ mod tests {
 
     #[test]
     fn another_scope_is_refused_with_the_difference() {
-        let first = &[("scope", "domain"), ("exclude", "a b")];
-        let error = second(first, false, &[("include", "x")], &["https://a.test/"]).unwrap_err();
-        let text = error.to_string();
-        for part in [
-            "scope: \"domain\" there, \"site\" here",
-            "exclude: [\"a b\"] there, none here",
-            "include: none there, [\"x\"] here",
-            "(--scope domain --exclude 'a b')",
-            "--out",
-        ] {
-            assert!(text.contains(part), "{text}");
+        type Flags = &'static [(&'static str, &'static str)];
+        // Flags of the first command, those of the second, and what the refusal says.
+        let cases: &[(Flags, Flags, &[&str])] = &[
+            (
+                &[("scope", "domain"), ("exclude", "a b")],
+                &[("include", "x")],
+                &[
+                    "scope: \"domain\" there, \"site\" here",
+                    "exclude: [\"a b\"] there, none here",
+                    "include: none there, [\"x\"] here",
+                    "leave out --include and give --scope domain --exclude 'a b';",
+                    "--out",
+                ],
+            ),
+            (&[], &[("scope", "any"), ("exclude", "x")], &["it, leave out --scope and --exclude; another"]),
+            // What is the same already is not repeated.
+            (
+                &[("scope", "any"), ("include", "a")],
+                &[("scope", "any"), ("include", "b")],
+                &["it, give --include a; another"],
+            ),
+        ];
+        for (first, flags, parts) in cases {
+            let error = second(first, false, flags, &["https://a.test/"]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            for part in *parts {
+                assert!(error.to_string().contains(part), "{error}");
+            }
         }
-        assert_eq!(error.exit_code(), 2);
     }
 
     #[test]
@@ -621,6 +675,19 @@ mod tests {
         drop(Directory::open(&two, &config(&[]), &seeds).unwrap());
         let error = find(temporary.path()).unwrap_err().to_string();
         assert!(error.contains("/one\n") && error.contains("/two"), "{error}");
+        set_aside(&two).unwrap();
+        assert_eq!(find(temporary.path()).unwrap(), one);
+    }
+
+    #[test]
+    fn a_crawl_with_the_same_seed_is_found() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (near, crawl) = (temporary.path(), temporary.path().join("crawl"));
+        drop(Directory::open(&crawl, &config(&[]), &urls(&["https://a.test/", "https://b.test/"])).unwrap());
+        assert_eq!(with_seed(near, &urls(&["https://c.test/", "https://b.test/#same"])), Some(crawl.clone()));
+        assert_eq!(with_seed(near, &urls(&["https://c.test/"])), None);
+        set_aside(&crawl).unwrap();
+        assert_eq!(with_seed(near, &urls(&["https://b.test/"])), None);
     }
 
     #[test]
