@@ -57,8 +57,9 @@ pub struct Demo {
     pub url: String,
 }
 
-/// Serves the web, crawls it, and judges the crawl.
+/// Serves the web, crawls it, and judges the crawl. `out` is a directory that does not exist yet.
 pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<Demo> {
+    let out = out.map_or_else(free_directory, Path::to_owned);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let web = runtime
         .block_on(web::serve(WebConfig {
@@ -72,7 +73,6 @@ pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<Demo> {
             ..WebConfig::default()
         }))
         .context("cannot serve the web")?;
-    let out = out.map_or_else(free_directory, Path::to_owned);
     let urls = web.seeds();
     let url = urls.first().cloned().unwrap_or_default();
     let mut config = configure(&web, urls)?;
@@ -81,7 +81,8 @@ pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<Demo> {
     let seeds = seeds::read(&config, &mut mistakes);
     mistakes.check()?;
     let (directory, _, seeds) = Directory::open(&out, &config, &seeds)?;
-    let mut display = Display::new(display, &config);
+    // Its web goes with it.
+    let mut display = Display::new(display, &config).once();
     display.say(&format!(
         "{HOSTS} hosts on 127.0.0.0/9, and a crawl of them in {}. Nobody else is asked anything.",
         out.display()
@@ -122,7 +123,8 @@ impl Demo {
         let binary = "nephila";
         format!(
             "the web's verdict: {} of {} expected URLs were served whole (coverage {:.3}), {} of them more than once, {} violations of its \
-             rules in {} requests\n  look at it:  {binary} why --out {out} {url}\n               {binary} hosts --out {out}\n",
+             rules in {} requests\n  look at it:  {binary} why --out {out} {url}\n               {binary} hosts --out {out}\n  \
+             each demonstration starts anew, in a directory of its own\n",
             verdict.served,
             verdict.expected,
             verdict.coverage,

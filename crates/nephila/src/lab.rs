@@ -14,7 +14,7 @@ use nephila_lab::web::{Kinds, WebConfig, run_blocking};
 use nephila_lab::{demo, sim};
 use nephila_node::display::{self, Kind};
 
-use crate::exit::{Ended, print_json};
+use crate::exit::{Ended, Failure, print_json};
 
 /// `nephila demo` and its flags.
 pub(crate) fn demo_command() -> Command {
@@ -24,7 +24,7 @@ pub(crate) fn demo_command() -> Command {
             Arg::new("out")
                 .long("out")
                 .value_name("DIR")
-                .help("Where the crawl goes [default: nephila-demo]"),
+                .help("Where the crawl goes; must not exist yet [default: nephila-demo, or -2, -3, ...]"),
         )
         .arg(flag("json", "Print what the crawler and the web say as one object"))
 }
@@ -32,6 +32,12 @@ pub(crate) fn demo_command() -> Command {
 /// Runs `nephila demo`.
 pub(crate) fn run_demo(matches: &ArgMatches) -> Ended {
     let out = matches.get_one::<String>("out").map(Path::new);
+    if let Some(out) = out.filter(|out| out.exists()) {
+        return Err(Failure::usage(format!(
+            "{} exists, and each demonstration starts anew: name a directory that does not",
+            out.display()
+        )));
+    }
     let shown = demo::demo(out, Kind::fitting())?;
     if matches.get_flag("json") {
         let verdict = serde_json::to_value(&shown.verdict).context("cannot write the verdict")?;
@@ -137,13 +143,11 @@ pub(crate) fn run(matches: &ArgMatches) -> Ended {
             }
             Ok(u8::from(!outcome.is_met()))
         }
-        None => {
-            Err(crate::exit::Failure::usage("name what the lab should do: `nephila lab --help` lists it"))
-        }
+        None => Err(Failure::usage("name what the lab should do: `nephila lab --help` lists it")),
     }
 }
 
-fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, crate::exit::Failure> {
+fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
     let setup = Setup {
         keep: matches.get_one::<String>("keep").map(PathBuf::from),
         say: display::note,
@@ -183,12 +187,12 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, crate::exit::
     })
 }
 
-fn seconds(word: &str) -> Result<Duration, crate::exit::Failure> {
+fn seconds(word: &str) -> Result<Duration, Failure> {
     let parsed =
         word.trim().trim_end_matches('s').parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-    parsed.filter(|delay| !delay.is_zero()).ok_or_else(|| {
-        crate::exit::Failure::usage(format!("--delay: {word:?} is not a number of seconds above 0"))
-    })
+    parsed
+        .filter(|delay| !delay.is_zero())
+        .ok_or_else(|| Failure::usage(format!("--delay: {word:?} is not a number of seconds above 0")))
 }
 
 fn simulate(matches: &ArgMatches) -> Ended {
@@ -242,7 +246,7 @@ fn web(matches: &ArgMatches) -> Ended {
         kinds: matches
             .get_one::<String>("kinds")
             .map_or(Ok(Kinds::All), |kinds| kinds.parse())
-            .map_err(crate::exit::Failure::usage)?,
+            .map_err(Failure::usage)?,
         http_port: number(matches, "http-port", 0)?,
         https_port: number(matches, "https-port", 0)?,
         dns_port: number(matches, "dns-port", 0)?,
@@ -263,15 +267,11 @@ fn web(matches: &ArgMatches) -> Ended {
     Ok(0)
 }
 
-fn number<T: std::str::FromStr>(
-    matches: &ArgMatches,
-    name: &str,
-    default: T,
-) -> Result<T, crate::exit::Failure> {
+fn number<T: std::str::FromStr>(matches: &ArgMatches, name: &str, default: T) -> Result<T, Failure> {
     match matches.get_one::<String>(name) {
         None => Ok(default),
-        Some(word) => word.parse().map_err(|_| {
-            crate::exit::Failure::usage(format!("--{name}: {word:?} is not a number that fits"))
-        }),
+        Some(word) => {
+            word.parse().map_err(|_| Failure::usage(format!("--{name}: {word:?} is not a number that fits")))
+        }
     }
 }

@@ -12,6 +12,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use nephila_core::settings::Private;
 use nephila_core::url::{Fingerprint, Host, Url};
 
 use crate::config::table::SETTINGS;
@@ -233,7 +234,11 @@ impl Recorded {
     /// Whether a command lets more URLs in than the recorded settings did.
     fn is_widened_by(&self, config: &Config) -> bool {
         let (was, is) = (&self.config.settings, &config.settings);
-        is.max_depth > was.max_depth || is.max_host_pages > was.max_host_pages || is.max_urls > was.max_urls
+        is.max_depth > was.max_depth
+            || is.max_host_pages > was.max_host_pages
+            || is.max_urls > was.max_urls
+            // URLs at addresses that were refused are tried again where they are allowed.
+            || is.private != was.private && is.private != Private::Refused
     }
 }
 
@@ -551,6 +556,8 @@ mod tests {
             (&[], true, &[], more, Start::Resume { seeds_added: 1 }, 3),
             (&[], true, &[("max-depth", "60")], both, Start::Resume { seeds_added: 0 }, 2),
             (&[], true, &[("max-depth", "6")], both, Start::Finished, 2),
+            (&[], true, &[("allow-private", "all")], both, Start::Resume { seeds_added: 0 }, 2),
+            (&[("allow-private", "all")], true, &[], both, Start::Finished, 2),
             (&[("scope", "any")], true, &[("scope", "any")], both, Start::Finished, 2),
         ];
         for (first, finished, flags, seeds, start, count) in cases {

@@ -24,6 +24,8 @@ const ESTIMATE_OVER: Duration = Duration::from_secs(60);
 const SAMPLES_MAX: usize = 512;
 /// How often a log line is written.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+/// A wait that is longer than this, in seconds, is told.
+const LONG_WAIT_S: f64 = 10.0;
 /// The width of the first column.
 const LABEL_WIDTH: usize = 9;
 
@@ -55,6 +57,7 @@ struct Sample {
     elapsed: Duration,
     pages: u64,
     bytes: u64,
+    queue: u64,
 }
 
 /// How fast it goes.
@@ -62,9 +65,12 @@ struct Sample {
 struct Rates {
     pages_per_s: f64,
     bytes_per_s: f64,
-    /// Over a longer time, for estimates.
+    /// How fast the queue becomes shorter; it may as well become longer.
+    drained_per_s: f64,
+    /// Over a longer time, for estimates; 0 as long as there is too little to tell.
     steady_pages_per_s: f64,
     steady_bytes_per_s: f64,
+    steady_drained_per_s: f64,
 }
 
 /// See the module's documentation.
@@ -75,6 +81,8 @@ pub struct Display {
     colour: bool,
     samples: VecDeque<Sample>,
     line_due: Option<Duration>,
+    /// Whether the same command can go on with the crawl.
+    again: bool,
 }
 
 impl Display {
@@ -88,7 +96,14 @@ impl Display {
             colour: kind == Kind::Live && !no_color,
             samples: VecDeque::new(),
             line_due: None,
+            again: true,
         }
+    }
+
+    /// The same for a crawl that no command can go on with: it does not say what to do next.
+    pub fn once(mut self) -> Display {
+        self.again = false;
+        self
     }
 
     /// Says something once, above what changes.
@@ -106,7 +121,7 @@ impl Display {
             Kind::Live => {
                 let (columns, rows) = terminal_size();
                 let mut rows_left = rows.saturating_sub(1);
-                let mut lines = frame(status, rates, &self.config, elapsed);
+                let mut lines = frame(status, rates, &self.config, elapsed, self.again);
                 lines.retain(|_| rows_left.checked_sub(1).inspect(|left| rows_left = *left).is_some());
                 draw(&lines, columns, self.colour);
             }
@@ -124,14 +139,15 @@ impl Display {
     /// Replaces what changes by what the crawl came to.
     pub fn finish(&mut self, summary: &Summary) {
         if self.kind != Kind::Quiet {
-            print_above(summary.text(&self.config).trim_end());
+            print_above(summary.text(&self.config, self.again).trim_end());
         } else if summary.exit_code() != 0 {
             print_above(&summary.headline(&self.config));
         }
     }
 
     fn sample(&mut self, status: &Status, elapsed: Duration) {
-        let sample = Sample { elapsed, pages: status.totals.pages, bytes: status.totals.bytes };
+        let Status { totals, queue, .. } = status;
+        let sample = Sample { elapsed, pages: totals.pages, bytes: totals.bytes, queue: *queue };
         self.samples.push_back(sample);
         let is_old = |first: &Sample| elapsed.saturating_sub(first.elapsed) > ESTIMATE_OVER;
         while self.samples.len() > SAMPLES_MAX || self.samples.len() > 2 && is_old(&self.samples[0]) {
@@ -141,16 +157,28 @@ impl Display {
 
     fn rates(&self) -> Rates {
         let Some(last) = self.samples.back() else { return Rates::default() };
-        let over = |window: Duration| {
+        let over = |window: Duration, at_least: Duration| {
             let within = |sample: &&Sample| last.elapsed.saturating_sub(sample.elapsed) <= window;
             let first = self.samples.iter().find(within).unwrap_or(last);
-            let seconds = last.elapsed.saturating_sub(first.elapsed).as_secs_f64();
-            let rate = |more: u64| if seconds > 0.0 { more as f64 / seconds } else { 0.0 };
-            (rate(last.pages.saturating_sub(first.pages)), rate(last.bytes.saturating_sub(first.bytes)))
+            let time = last.elapsed.saturating_sub(first.elapsed);
+            let is_enough = !time.is_zero() && time >= at_least;
+            let rate = |more: f64| if is_enough { more / time.as_secs_f64() } else { 0.0 };
+            [
+                rate(last.pages.saturating_sub(first.pages) as f64),
+                rate(last.bytes.saturating_sub(first.bytes) as f64),
+                rate(first.queue as f64 - last.queue as f64),
+            ]
         };
-        let ((pages_per_s, bytes_per_s), (steady_pages_per_s, steady_bytes_per_s)) =
-            (over(RATE_OVER), over(ESTIMATE_OVER));
-        Rates { pages_per_s, bytes_per_s, steady_pages_per_s, steady_bytes_per_s }
+        let [pages_per_s, bytes_per_s, drained_per_s] = over(RATE_OVER, Duration::ZERO);
+        let [steady_pages_per_s, steady_bytes_per_s, steady_drained_per_s] = over(ESTIMATE_OVER, RATE_OVER);
+        Rates {
+            pages_per_s,
+            bytes_per_s,
+            drained_per_s,
+            steady_pages_per_s,
+            steady_bytes_per_s,
+            steady_drained_per_s,
+        }
     }
 }
 
@@ -246,14 +274,15 @@ impl Line {
 }
 
 /// The lines of the display.
-fn frame(status: &Status, rates: Rates, config: &Config, elapsed: Duration) -> Vec<Line> {
+fn frame(status: &Status, rates: Rates, config: &Config, elapsed: Duration, again: bool) -> Vec<Line> {
     let totals = &status.totals;
     let settings = &config.settings;
     let of = |limit: Option<String>| limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
     let state = match (status.stopping, status.paused) {
         (true, _) => "stopping: waiting for what is in flight; Ctrl-C again ends at once",
         (false, true) => "paused: `nephila resume` goes on",
-        (false, false) => "crawling; Ctrl-C stops, the same command goes on",
+        (false, false) if again => "crawling; Ctrl-C stops, the same command goes on",
+        (false, false) => "crawling; Ctrl-C stops",
     };
     let mut lines = vec![
         Line {
@@ -313,27 +342,46 @@ fn log_line(status: &Status, rates: Rates, config: &Config, elapsed: Duration) -
     format!("{}: {}", span(elapsed.as_secs_f64()), parts.join("; "))
 }
 
-/// When it may end, as far as that can be told now, or what it waits for.
+/// When it may end, as far as that can be told now, or what it waits for. No figure is better than a wrong one.
 fn outlook(status: &Status, rates: Rates, config: &Config, elapsed: Duration) -> String {
     if status.paused || status.stopping {
         return String::new();
     }
-    if let Some(due_s) = status.next_due_s.filter(|_| status.in_flight == 0 && status.queue > 0) {
+    let is_long = |due_s: &f64| status.in_flight == 0 && status.queue > 0 && *due_s > LONG_WAIT_S;
+    if let Some(due_s) = status.next_due_s.filter(is_long) {
         return format!("next request in {}", span(due_s));
     }
     let (totals, settings) = (&status.totals, &config.settings);
-    let at = |left: u64, rate: f64| (rate > 0.0).then(|| left as f64 / rate);
-    let pages_at = |left: u64| at(left, rates.steady_pages_per_s);
+    let at = |left: u64, now: f64, steady: f64| agree(now, steady).then(|| left as f64 / steady);
+    let pages_left = settings.max_pages.map(|max| max.saturating_sub(totals.pages));
+    let bytes_left = settings.max_bytes.map(|max| max.saturating_sub(totals.bytes));
     let ends = [
-        pages_at(status.queue),
-        settings.max_pages.and_then(|max| pages_at(max.saturating_sub(totals.pages))),
-        settings.max_bytes.and_then(|max| at(max.saturating_sub(totals.bytes), rates.steady_bytes_per_s)),
-        settings.max_time.map(|max| max.saturating_sub(elapsed).as_secs_f64()),
+        at(status.queue, rates.drained_per_s, rates.steady_drained_per_s),
+        pages_left.and_then(|left| at(left, rates.pages_per_s, rates.steady_pages_per_s)),
+        bytes_left.and_then(|left| at(left, rates.bytes_per_s, rates.steady_bytes_per_s)),
     ];
-    match ends.into_iter().flatten().min_by(f64::total_cmp) {
-        Some(left) => format!("about {} left at this rate", span(left)),
-        None => String::new(),
+    let estimate = ends.into_iter().flatten().min_by(f64::total_cmp).filter(|_| most_hosts_move(status));
+    let at_most = settings.max_time.map(|max| max.saturating_sub(elapsed).as_secs_f64());
+    match (estimate, at_most) {
+        (Some(left), at_most) if at_most.is_none_or(|most| left < most) => {
+            format!("about {} left at this rate", span(left))
+        }
+        (_, Some(most)) => format!("at most {} left (--max-time)", span(most)),
+        _ => String::new(),
     }
+}
+
+/// Whether a rate is about the same now and over a longer time, so that something can be concluded from it. It is not when
+/// the fast hosts are done and the slow ones remain.
+fn agree(now: f64, steady: f64) -> bool {
+    now > 0.0 && steady > 0.0 && now <= 2.0 * steady && steady <= 2.0 * now
+}
+
+/// Whether most hosts that have something queued are being asked in turn, rather than waiting for something else.
+fn most_hosts_move(status: &Status) -> bool {
+    let hosts = &status.hosts;
+    let moving = hosts.fetching + hosts.ready + hosts.delay + hosts.address + hosts.resolving;
+    moving > hosts.backing_off + hosts.retrying + hosts.robots + hosts.blocked
 }
 
 /// What went wrong so far, by kind.
@@ -447,12 +495,14 @@ mod tests {
     const RATES: Rates = Rates {
         pages_per_s: 52.04,
         bytes_per_s: 1_500_000.0,
+        drained_per_s: 45.0,
         steady_pages_per_s: 50.0,
         steady_bytes_per_s: 1e6,
+        steady_drained_per_s: 50.0,
     };
 
     fn shown(status: &Status, config: &Config, width: usize) -> Vec<String> {
-        let lines = frame(status, RATES, config, Duration::from_secs(151));
+        let lines = frame(status, RATES, config, Duration::from_secs(151), true);
         lines.iter().map(|line| line.paint(width, false)).collect()
     }
 
@@ -477,7 +527,7 @@ mod tests {
         for (set, expected) in [
             ((|c| c.settings.max_pages = Some(12_845)) as fn(&mut Config), "about 10s left"),
             (|c| c.settings.max_bytes = Some(680_000_000), "about 2s left"),
-            (|c| c.settings.max_time = Some(Duration::from_secs(152)), "about 1s left"),
+            (|c| c.settings.max_time = Some(Duration::from_secs(152)), "at most 1s left (--max-time)"),
         ] {
             set(&mut config);
             let lines = shown(&status(), &config, 200);
@@ -485,6 +535,31 @@ mod tests {
         }
         let lines = shown(&status(), &config, 200);
         assert!(lines[0].contains("2m 31s of 2m 32s") && lines[1].contains("12,345 of 12,845"), "{lines:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_estimated_is_not() {
+        let config = Config::default();
+        let mostly_waiting = HostCounts { fetching: 1, backing_off: 9, ..HostCounts::default() };
+        for (what, status, rates) in [
+            ("most hosts wait", Status { hosts: mostly_waiting, ..status() }, RATES),
+            ("it is paused", Status { paused: true, ..status() }, RATES),
+            ("the queue grows", status(), Rates { drained_per_s: -1.0, ..RATES }),
+            ("the queue grew", status(), Rates { steady_drained_per_s: -1.0, ..RATES }),
+            ("the rate has fallen", status(), Rates { drained_per_s: 20.0, ..RATES }),
+            ("too little is known", status(), Rates { steady_drained_per_s: 0.0, ..RATES }),
+        ] {
+            assert_eq!(outlook(&status, rates, &config, Duration::ZERO), "", "{what}");
+        }
+        // Between two requests to one host there is always a short wait.
+        let status = Status { next_due_s: Some(1.0), in_flight: 0, ..status() };
+        assert_eq!(outlook(&status, RATES, &config, Duration::ZERO), "about 1m 40s left at this rate");
+    }
+
+    #[test]
+    fn what_cannot_be_gone_on_with_is_not_promised() {
+        let lines = frame(&status(), RATES, &Config::default(), Duration::ZERO, false);
+        assert!(lines[0].text.ends_with("crawling; Ctrl-C stops"), "{lines:?}");
     }
 
     #[test]
@@ -502,7 +577,7 @@ mod tests {
     #[test]
     fn lines_fit_the_terminal() {
         for width in [1, 5, 9, 10, 20, 40, 80] {
-            for line in frame(&status(), RATES, &Config::default(), Duration::ZERO) {
+            for line in frame(&status(), RATES, &Config::default(), Duration::ZERO, true) {
                 assert!(line.paint(width, false).chars().count() < width);
                 let mut visible = 0;
                 let mut escape = false;
@@ -551,6 +626,21 @@ mod tests {
         let rates = at(701, 1_802);
         assert!((rates.pages_per_s - 20.0).abs() < 0.5, "{rates:?}");
         assert!((10.0..13.0).contains(&rates.steady_pages_per_s), "{rates:?}");
+    }
+
+    #[test]
+    fn a_few_seconds_are_no_steady_rate() {
+        let mut display = Display::new(Kind::Quiet, &Config::default());
+        let mut at = |seconds: u64| {
+            let status = Status { queue: 5_000 - 10 * seconds, ..status() };
+            display.update(&status, Duration::from_secs(seconds));
+            display.rates()
+        };
+        at(0);
+        let rates = at(5);
+        assert_eq!((rates.drained_per_s, rates.steady_drained_per_s), (10.0, 0.0));
+        at(10);
+        assert_eq!(at(20).steady_drained_per_s, 10.0);
     }
 
     #[test]

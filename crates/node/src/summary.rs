@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nephila_core::agent::{Status, StopReason, Totals};
+use nephila_core::record::Failure;
 use nephila_core::scope::ScopeKind;
 use rustix::time::ClockId;
 use serde::Serialize;
@@ -112,7 +113,10 @@ impl Summary {
             StopReason::MaxBytes => limit("max-bytes", settings.max_bytes.map(bytes)),
             StopReason::MaxTime => limit("max-time", settings.max_time.map(|max| span(max.as_secs_f64()))),
             StopReason::MaxUrls => limit("max-urls", Some(settings.max_urls.to_string())),
-            StopReason::NoSeed => "stopped: no seed could be fetched".to_owned(),
+            StopReason::NoSeed => match self.reasons() {
+                reasons if reasons.is_empty() => "stopped: no seed could be fetched".to_owned(),
+                reasons => format!("stopped: no seed could be fetched: {}", reasons.join(", ")),
+            },
             StopReason::Stopped => "stopped: `nephila stop` asked for it".to_owned(),
             StopReason::Interrupted => "stopped: interrupted".to_owned(),
             StopReason::Terminated => "stopped: told to terminate".to_owned(),
@@ -121,8 +125,23 @@ impl Summary {
         }
     }
 
-    /// For people.
-    pub fn text(&self, config: &Config) -> String {
+    /// Why there are no pages.
+    fn reasons(&self) -> Vec<String> {
+        let (totals, hosts) = (&self.status.totals, &self.status.hosts);
+        let mut reasons = vec![failures(&totals.failures)];
+        if totals.disallowed > 0 {
+            reasons.push(format!("{} forbidden by robots.txt", counted(totals.disallowed, "URL", "URLs")));
+        }
+        if hosts.blocked > 0 {
+            reasons.push(format!("{} blocked", counted(hosts.blocked, "host", "hosts")));
+        }
+        reasons.retain(|reason| !reason.is_empty());
+        reasons
+    }
+
+    /// For people. `again` says whether the same command could go on with the crawl; if not, nothing is said of what to do
+    /// next.
+    pub fn text(&self, config: &Config, again: bool) -> String {
         let totals = &self.status.totals;
         let mut text = format!("{}\n", self.headline(config));
         let in_this_run = match self.run.pages {
@@ -151,18 +170,22 @@ impl Summary {
         if totals.failures.values().any(|number| *number > 0) {
             let _ = writeln!(text, "  failed attempts: {}", failures(&totals.failures));
         }
-        for (part, when) in [(self.remaining(), true), (self.few_pages(config), totals.pages < FEW_PAGES)] {
-            if when {
-                text.push_str(&part);
-            }
+        text.push_str(&self.remaining(again));
+        use StopReason::{Finished, NoSeed, Waiting};
+        let by_itself = matches!(self.reason, Finished | Waiting | NoSeed);
+        if again && by_itself && totals.pages < FEW_PAGES {
+            text.push_str(&self.obstacles());
+            text.push_str(&self.few_pages(config));
         }
         let _ = writeln!(text, "  archive: {}", directory::archive(&self.out).display());
-        let _ = writeln!(text, "  next: {}", self.next());
+        if again {
+            let _ = writeln!(text, "  next: {}", self.next());
+        }
         text
     }
 
     /// What is left, and why.
-    fn remaining(&self) -> String {
+    fn remaining(&self, again: bool) -> String {
         let totals = &self.status.totals;
         let mut text = String::new();
         if self.status.queue > 0 {
@@ -178,8 +201,9 @@ impl Summary {
         if totals.over_limit > 0 {
             let _ = writeln!(
                 text,
-                "  kept out: {} by --max-depth, --max-host-pages or --max-urls; raising the limit lets them in",
-                counted(totals.over_limit, "URL", "URLs")
+                "  kept out: {} by --max-depth, --max-host-pages or --max-urls{}",
+                counted(totals.over_limit, "URL", "URLs"),
+                if again { "; raising the limit lets them in" } else { "" }
             );
         }
         if totals.traps > 0 {
@@ -190,6 +214,51 @@ impl Summary {
             );
         }
         text
+    }
+
+    /// What stood in the way and stays there until somebody does something about it.
+    fn obstacles(&self) -> String {
+        let totals = &self.status.totals;
+        let mut text = String::new();
+        // They are looked at again in each run.
+        let private = self.run.failures.get(&Failure::PrivateAddress).copied().unwrap_or(0);
+        if private > 0 {
+            let _ = writeln!(
+                text,
+                "  private addresses: {} refused; the same command with --allow-private=NET, such as 10.0.0.0/8, asks \
+                 those of the network NET",
+                counted(private, "attempt was", "attempts were")
+            );
+        }
+        if totals.disallowed > 0 {
+            let _ = writeln!(
+                text,
+                "  robots.txt: it forbids {}; `nephila why URL` shows the line",
+                counted(totals.disallowed, "URL", "URLs")
+            );
+        }
+        if self.status.hosts.blocked > 0 {
+            let _ = writeln!(
+                text,
+                "  blocked: {}; `nephila block` lists what is, `nephila unblock` takes it back",
+                counted(self.status.hosts.blocked, "host", "hosts")
+            );
+        }
+        text
+    }
+
+    /// Whether something is queued that the same command would try later, without anybody doing anything else.
+    fn tries_again(&self) -> bool {
+        let hosts = &self.status.hosts;
+        let waiting = hosts.ready
+            + hosts.fetching
+            + hosts.delay
+            + hosts.address
+            + hosts.resolving
+            + hosts.robots
+            + hosts.backing_off
+            + hosts.retrying;
+        self.status.queue > 0 && waiting > 0
     }
 
     /// What the scope kept out, and which flag would let it in.
@@ -226,13 +295,17 @@ impl Summary {
     fn next(&self) -> &'static str {
         match self.reason {
             StopReason::Finished => "nothing; the same command with --fresh starts over",
-            StopReason::Waiting => "the same command later goes on; `nephila hosts` says who waits for what",
+            StopReason::Waiting if self.tries_again() => {
+                "the same command later goes on; `nephila hosts` says who waits for what"
+            }
+            StopReason::Waiting => "`nephila unblock` takes a block back; the same command then goes on",
             StopReason::MaxPages | StopReason::MaxBytes | StopReason::MaxTime | StopReason::MaxUrls => {
                 "the same command with a higher limit goes on"
             }
-            StopReason::NoSeed => {
+            StopReason::NoSeed if self.tries_again() => {
                 "`nephila why URL` says what became of a seed; the same command tries again"
             }
+            StopReason::NoSeed => "`nephila why URL` says what became of a seed",
             StopReason::Stopped | StopReason::Interrupted | StopReason::Terminated => {
                 "the same command goes on"
             }
@@ -306,7 +379,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use nephila_core::agent::HostCounts;
-    use nephila_core::record::Failure;
 
     use super::*;
 
@@ -419,7 +491,7 @@ mod tests {
             (DiskFull, "disk is full", "make room"),
             (Interrupted, "interrupted", "the same command goes on"),
         ] {
-            let text = summary(reason, totals(), Totals::default()).text(&config);
+            let text = summary(reason, totals(), Totals::default()).text(&config, true);
             assert!(text.lines().next().unwrap().contains(headline), "{text}");
             assert!(text.lines().last().unwrap().contains(next), "{text}");
             assert!(text.contains("remaining: 40 URLs on hosts: 2 backing off\n"), "{text}");
@@ -442,11 +514,59 @@ mod tests {
         ] {
             let config = Config { scope: kind, ..Config::default() };
             let text = |totals: &Totals| {
-                summary(StopReason::Finished, totals.clone(), Totals::default()).text(&config)
+                summary(StopReason::Finished, totals.clone(), Totals::default()).text(&config, true)
             };
             assert!(text(&few).contains("1,234 links were out of scope"), "{}", text(&few));
             assert!(text(&few).contains(flag), "{}", text(&few));
             assert!(!text(&many).contains("out of scope") && !text(&none).contains("out of scope"));
+            // Somebody ended it: that there are few pages says nothing.
+            let ended = summary(StopReason::Interrupted, few.clone(), Totals::default()).text(&config, true);
+            assert!(!ended.contains("few pages"), "{ended}");
+        }
+    }
+
+    /// Each obstacle is named with what takes it away, and nobody is told to try again in vain.
+    #[test]
+    fn no_seed_is_explained() {
+        let failing = |failure| Totals { failures: BTreeMap::from([(failure, 2)]), ..Totals::default() };
+        let disallowed = Totals { disallowed: 1, ..Totals::default() };
+        let hosts = |backing_off, blocked| HostCounts { backing_off, blocked, ..HostCounts::default() };
+        for (totals, hosts, headline, hint, tries_again) in [
+            (
+                failing(Failure::PrivateAddress),
+                hosts(0, 0),
+                "private-address 2",
+                "--allow-private=NET",
+                false,
+            ),
+            (failing(Failure::Connect), hosts(1, 0), "fetched: connect 2", "nephila why URL", true),
+            (failing(Failure::HostGivenUp), hosts(0, 0), "host-given-up 2", "nephila why URL", false),
+            (disallowed, hosts(0, 0), "1 URL forbidden by robots.txt", "shows the line", false),
+            (Totals::default(), hosts(0, 1), "1 host blocked", "nephila unblock", false),
+        ] {
+            let mut summary = summary(StopReason::NoSeed, totals, Totals::default());
+            summary.status.queue = hosts.backing_off + hosts.blocked;
+            summary.status.hosts = hosts;
+            let text = summary.text(&Config::default(), true);
+            assert!(text.lines().next().unwrap().contains(headline), "{text}");
+            assert!(text.contains(hint), "{text}");
+            assert_eq!(text.contains("tries again"), tries_again, "{text}");
+        }
+        let before = failing(Failure::PrivateAddress);
+        let allowed = summary(StopReason::Finished, Totals { pages: 1, ..before.clone() }, before);
+        assert!(!allowed.text(&Config::default(), true).contains("--allow-private"));
+        let mut blocked = summary(StopReason::Waiting, totals(), Totals::default());
+        blocked.status.hosts = hosts(0, 1);
+        let text = blocked.text(&Config::default(), true);
+        assert!(text.lines().last().unwrap().contains("nephila unblock"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_gone_on_with_has_no_next() {
+        let totals = Totals { pages: 1, out_of_scope: 5, over_limit: 3, ..totals() };
+        let text = summary(StopReason::Waiting, totals, Totals::default()).text(&Config::default(), false);
+        for word in ["next:", "few pages", "raising the limit"] {
+            assert!(!text.contains(word), "{text}");
         }
     }
 }
