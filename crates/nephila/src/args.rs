@@ -38,8 +38,10 @@ fn crawl() -> Command {
     Command::new("crawl")
         .about("Crawl from these URLs, or go on with a crawl")
         .after_help(
-            "The same command goes on with a crawl that was stopped. `nephila crawl --out DIR` without URLs goes on with \
-             the crawl in DIR, with its recorded settings.\n\nDurations are 500ms, 2s, 1.5h, 3d; sizes 64KiB, 10GB.",
+            "The same command goes on with a crawl that was stopped; a flag that is left out is as by default again. \
+             `nephila crawl --out DIR` without URLs goes on with the crawl in DIR, with its recorded settings.\n\n\
+             Flags win over the file of --config, that over NEPHILA_CONTACT, and that over the contact in \
+             ~/.config/nephila/config.toml.\n\nDurations are 500ms, 2s, 1.5h, 3d; sizes 64KiB, 10GB.",
         )
         .args(SETTINGS.iter().map(setting))
         .arg(

@@ -10,7 +10,7 @@ use nephila_lab::experiment::{
     FirstPageOptions, FullDiskOptions, GapOptions, HostileOptions, KillsOptions, MemoryOptions, Outcome,
     Setup, WebSpeedOptions, first_page, full_disk, gap, hostile, kills, memory, web_speed,
 };
-use nephila_lab::web::{Kinds, WebConfig, run_blocking};
+use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
 use nephila_node::display::{self, Kind};
 
@@ -108,8 +108,9 @@ fn web_command() -> Command {
         .arg(option(
             "kinds",
             "KIND,...",
-            "Which kinds of host there are: all, plain, or some by name [default: all]",
+            "Which kinds of host there are: all, or some by name [default: all]",
         ))
+        .arg(flag("list-kinds", "List the kinds of host, and what is particular about each"))
         .arg(option("http-port", "N", "Where HTTP is served [default: a free one]"))
         .arg(option("https-port", "N", "Where HTTPS is served [default: a free one]"))
         .arg(option("dns-port", "N", "Where DNS is answered [default: a free one]"))
@@ -119,6 +120,7 @@ fn web_command() -> Command {
             "DIR",
             "Where its root certificate and its list of seeds are written [default: nephila-lab-web]",
         ))
+        .arg(flag("json", "Print the verdict as one object"))
 }
 
 fn option(name: &'static str, value: &'static str, help: impl Into<clap::builder::StyledStr>) -> Arg {
@@ -238,6 +240,12 @@ fn summary_text(summary: &sim::Summary) -> String {
 }
 
 fn web(matches: &ArgMatches) -> Ended {
+    if matches.get_flag("list-kinds") {
+        let width = kinds::all().iter().map(|kind| kind.name.len()).max().unwrap_or(0);
+        let line = |kind: &kinds::Kind| format!("{:width$}  {}\n", kind.name, kind.about);
+        crate::exit::print(kinds::all().iter().map(line).collect::<String>())?;
+        return Ok(0);
+    }
     let default = WebConfig::default();
     let config = WebConfig {
         seed: number(matches, "seed", default.seed)?,
@@ -246,25 +254,43 @@ fn web(matches: &ArgMatches) -> Ended {
         kinds: matches
             .get_one::<String>("kinds")
             .map_or(Ok(Kinds::All), |kinds| kinds.parse())
-            .map_err(Failure::usage)?,
+            .map_err(not_served)?,
         http_port: number(matches, "http-port", 0)?,
         https_port: number(matches, "https-port", 0)?,
         dns_port: number(matches, "dns-port", 0)?,
         time_scale: number(matches, "time-scale", default.time_scale)?,
         ..default
     };
+    let json = matches.get_flag("json");
     let dir = matches.get_one::<String>("dir").map_or("nephila-lab-web".into(), PathBuf::from);
     let verdict = run_blocking(config, &dir, |web, command| {
-        // Where nobody reads it, nobody misses it.
-        let _ = crate::exit::print(format!(
+        let text = format!(
             "the web is served: http on port {}, https on port {}, dns on {}\ncrawl it with:\n  {command}\n\
-             Ctrl-C ends it and prints the verdict\n",
+             Ctrl-C ends it and prints the verdict",
             web.http_port, web.https_port, web.dns_addr
-        ));
+        );
+        if json {
+            display::note(&text);
+        } else {
+            // Where nobody reads it, nobody misses it.
+            let _ = crate::exit::print(format!("{text}\n"));
+        }
     })
-    .context("cannot serve the web")?;
-    print_json(&serde_json::to_value(verdict).context("cannot write the verdict")?)?;
+    .map_err(not_served)?;
+    if json {
+        print_json(&serde_json::to_value(verdict).context("cannot write the verdict")?)?;
+    } else {
+        crate::exit::print(verdict.to_string())?;
+    }
     Ok(0)
+}
+
+/// Settings that make no sense are mistakes in the command.
+fn not_served(error: WebError) -> Failure {
+    match error {
+        WebError::Config(_) | WebError::UnknownKind(_) => Failure::usage(error),
+        other => anyhow::Error::new(other).context("cannot serve the web").into(),
+    }
 }
 
 fn number<T: std::str::FromStr>(matches: &ArgMatches, name: &str, default: T) -> Result<T, Failure> {

@@ -234,6 +234,37 @@ fn help_and_reference() {
     assert!(code == Some(0) && reference == fs::read_to_string(written).unwrap());
 }
 
+#[cfg(feature = "lab")]
+#[test]
+fn a_web_and_its_verdict() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let (code, out, _) = run(dir, &["lab", "web", "--list-kinds"]);
+    assert!(code == Some(0) && out.contains("plain ") && out.lines().count() > 20, "{out}");
+    for (wrong, part) in [(["--hosts", "0"], "hosts must be"), (["--kinds", "moon"], "--list-kinds")] {
+        let (code, _, error) = run(dir, &[&["lab", "web"], &wrong[..]].concat());
+        assert!(code == Some(2) && error.contains(part), "{error}");
+    }
+    for (json, part) in [(false, "nobody has asked for anything\n"), (true, "\"coverage\":0.0")] {
+        let mut args = vec!["lab", "web", "--hosts", "3", "--dir", if json { "json" } else { "text" }];
+        args.extend(json.then_some("--json"));
+        let mut command = nephila(dir, &args);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut web = Running(child);
+        // Written once it listens for its end.
+        let seeds = dir.join(args[5]).join("seeds.txt");
+        wait_until("a web that is served", || {
+            fs::read_to_string(&seeds).is_ok_and(|text| text.ends_with('\n'))
+        });
+        let killed = Command::new("kill").args(["-INT", &web.0.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let mut out = String::new();
+        std::io::Read::read_to_string(&mut web.0.stdout.take().unwrap(), &mut out).unwrap();
+        assert_eq!(web.0.wait().unwrap().code(), Some(0), "{out}");
+        assert!(out.contains(part) && out.starts_with('{') == json, "{out}");
+    }
+}
+
 /// A crawl of one page, from its beginning to starting over.
 #[test]
 fn a_crawl_and_what_can_be_asked_of_it() {

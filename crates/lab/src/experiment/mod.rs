@@ -179,7 +179,11 @@ impl Display for Outcome {
             }
         }
         for (name, value) in &self.figures {
-            writeln!(f, "        {name}: {value}")?;
+            match value.as_f64().filter(|_| value.is_f64()) {
+                // As many digits as say something.
+                Some(number) => writeln!(f, "        {name}: {}", (number * 1_000.0).round() / 1_000.0)?,
+                None => writeln!(f, "        {name}: {value}")?,
+            }
         }
         let all = if self.is_met() { "every bar is met" } else { "a bar is MISSED" };
         writeln!(f, "{}: {all}", self.experiment)
@@ -200,12 +204,20 @@ mod tests {
     fn an_outcome_is_met_when_all_its_bars_are() {
         let mut outcome = Outcome::new("try");
         outcome.equal("coverage", 1.0, 1.0);
-        outcome.figure("pages", 7);
+        outcome.figure("pages", 7.0);
+        outcome.figure("seconds", 1.0 / 3.0);
         assert!(outcome.is_met() && outcome.to_json()["met"] == true);
         outcome.none("violations", 2, &["http://a.test/: too early".to_owned()]);
         assert!(!outcome.is_met() && outcome.to_json()["met"] == false);
         let text = outcome.to_string();
-        for part in ["met     coverage", "MISSED  violations", "too early", "pages: 7", "a bar is MISSED"] {
+        for part in [
+            "met     coverage",
+            "MISSED  violations",
+            "too early",
+            "pages: 7\n",
+            "seconds: 0.333\n",
+            "a bar is MISSED",
+        ] {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
         }
     }

@@ -216,7 +216,7 @@ pub enum WebError {
     #[error("lab web: {0}")]
     Config(String),
     /// There is no kind of host of this name.
-    #[error("no kind of host is called {0:?}; `all`, `plain` or names from the list of kinds")]
+    #[error("no kind of host is called {0:?}: `nephila lab web --list-kinds` lists them; `all` means all")]
     UnknownKind(String),
     /// A port could not be had.
     #[error("cannot listen on port {port} for {what}")]
@@ -406,6 +406,11 @@ pub fn run_blocking(
         .build()
         .map_err(failed("start a runtime".to_owned()))?;
     runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        // Before anybody can know that the web is there.
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed("watch for Ctrl-C".to_owned()))?;
+        let mut terminate =
+            signal(SignalKind::terminate()).map_err(failed("watch for SIGTERM".to_owned()))?;
         let web = serve(config).await?;
         let (ca, seeds) = (dir.join("ca.pem"), dir.join("seeds.txt"));
         std::fs::create_dir_all(dir).map_err(failed(format!("make the directory {}", dir.display())))?;
@@ -414,10 +419,8 @@ pub fn run_blocking(
         lines.push('\n');
         std::fs::write(&seeds, lines).map_err(failed(format!("write {}", seeds.display())))?;
         on_ready(&web, &format!("nephila crawl {}", web.crawl_options(&ca, &seeds)));
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-            .map_err(failed("watch for SIGTERM".to_owned()))?;
         tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted.map_err(failed("watch for Ctrl-C".to_owned()))?,
+            _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         Ok(web.verdict())

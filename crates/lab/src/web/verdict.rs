@@ -1,6 +1,6 @@
 //! The verdict: what the judge saw, summed up and compared with what the plan expects.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,9 @@ use super::{
     kinds,
     plan::{Host, Plan, Rule},
 };
+
+/// Examples that the verdict shows to people, of each sort.
+const SHOWN_MAX: usize = 3;
 
 /// What a crawl was like, as JSON at `/.lab/verdict`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,6 +45,45 @@ pub struct Verdict {
     pub violations: BTreeMap<Violation, Tally>,
     /// The same by kind of host, for kinds this web has.
     pub kinds: BTreeMap<String, KindVerdict>,
+}
+
+/// For people: what to be glad of first, then what went wrong, with examples.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn examples(f: &mut fmt::Formatter<'_>, tally: &Tally) -> fmt::Result {
+            tally.examples.iter().take(SHOWN_MAX).try_for_each(|example| writeln!(f, "    {example}"))
+        }
+        if self.requests == 0 {
+            return writeln!(f, "nobody has asked for anything");
+        }
+        writeln!(
+            f,
+            "{} requests, {} of them for robots.txt or in vain, {:.1} MB, in {:.1} s",
+            self.requests,
+            self.robots_requests,
+            self.bytes as f64 / 1e6,
+            self.elapsed_s
+        )?;
+        writeln!(f, "coverage {:.3}: {} of {} expected URLs", self.coverage, self.served, self.expected)?;
+        let missing = |kind: &&(&String, &KindVerdict)| kind.1.served < kind.1.expected;
+        let mut kinds: Vec<_> = self.kinds.iter().filter(|kind| missing(&kind)).collect();
+        kinds.sort_by_key(|(_, kind)| std::cmp::Reverse(kind.expected - kind.served));
+        for (name, kind) in kinds {
+            writeln!(f, "    missed on {name}: {} of {}", kind.expected - kind.served, kind.expected)?;
+        }
+        examples(f, &self.missed)?;
+        writeln!(f, "overlap {}: requests for what had been served whole", self.overlap.count)?;
+        examples(f, &self.overlap)?;
+        writeln!(f, "violations {}", self.violations_total)?;
+        for (sort, tally) in self.violations.iter().filter(|(_, tally)| tally.count > 0) {
+            writeln!(f, "  {}: {}", format!("{sort:?}").to_lowercase(), tally.count)?;
+            examples(f, tally)?;
+        }
+        if self.unjudged > 0 {
+            writeln!(f, "{} requests were not judged: they were for too many URLs", self.unjudged)?;
+        }
+        Ok(())
+    }
 }
 
 /// What a crawl was like for one kind of host.
@@ -162,4 +204,43 @@ fn judge_host(verdict: &mut Verdict, judge: &Judge, host: &Host<'_>) {
 
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_for_people() {
+        let tally = |count, text: &str| Tally { count, examples: vec![text.to_owned(); 5] };
+        let kind = |served| KindVerdict { expected: 10, served, ..KindVerdict::default() };
+        let verdict = Verdict {
+            coverage: 0.95,
+            expected: 20,
+            served: 19,
+            missed: tally(1, "http://a.test/gone"),
+            overlap: Tally::default(),
+            requests: 40,
+            robots_requests: 2,
+            bytes: 1_500_000,
+            dns_queries: 0,
+            elapsed_s: 2.0,
+            unjudged: 0,
+            violations_total: 7,
+            violations: BTreeMap::from([(Violation::Robots, tally(7, "http://b.test/x"))]),
+            kinds: BTreeMap::from([("plain".to_owned(), kind(9)), ("moved".to_owned(), kind(10))]),
+        };
+        let text = verdict.to_string();
+        for part in [
+            "40 requests, 2 of them for robots.txt or in vain, 1.5 MB, in 2.0 s\n",
+            "coverage 0.950: 19 of 20 expected URLs\n",
+            "missed on plain: 1 of 10\n",
+            "overlap 0",
+            "violations 7\n  robots: 7\n    http://b.test/x\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in:\n{text}");
+        }
+        assert_eq!(text.matches("http://b.test/x").count(), SHOWN_MAX);
+        assert!(!text.contains("moved"), "{text}");
+    }
 }

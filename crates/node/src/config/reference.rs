@@ -5,8 +5,21 @@ use super::table::{Group, SETTINGS};
 /// What stands above the tables.
 const HEAD: &str = "# Settings
 
-Each setting is a flag of `nephila crawl` (`--delay 2s`) and a key of a file for `--config` (`delay = \"2s\"`). Flags win over
-the file, and the file over the environment. Unknown keys are refused, and all mistakes are reported at once.
+Each setting is a flag of `nephila crawl` (`--delay 2s`) and a key of a file for `--config` (`delay = \"2s\"`). Unknown keys are
+refused, and all mistakes are reported at once.
+
+What wins, the strongest first:
+
+1. flags;
+2. the file of `--config`;
+3. the environment: `NEPHILA_CONTACT`, and nothing else;
+4. the user's configuration, `$XDG_CONFIG_HOME/nephila/config.toml` or else `~/.config/nephila/config.toml`, which may hold
+   `contact` and nothing else; an answer to the question for a contact is kept there;
+5. the defaults below.
+
+A crawl records its settings in `DIR/crawl.toml`. Where a command names seeds, what it leaves out is as by default again, also
+when it goes on with a crawl (a scope that differs is refused). `nephila crawl --out DIR` without seeds takes `DIR/crawl.toml`
+as its file and so keeps what was recorded; flags change it from then on.
 
 Durations are `500ms`, `2s`, `10m`, `1.5h`, `3d`; a bare number means seconds. Sizes are `64KiB`, `16MiB` (powers of 1,024),
 `256KB`, `10GB` (powers of 1,000); a bare number means bytes. Where the default is none, `none` switches a setting off

@@ -149,7 +149,7 @@ settings! {
     }
     Identity {
         common "contact" "EMAIL|URL" Word contact:
-            "Whom webmasters can write to; sent with every request. Also taken from NEPHILA_CONTACT and from the user's configuration";
+            "Whom webmasters can write to; sent with every request. Also taken from NEPHILA_CONTACT and from the user's configuration, ~/.config/nephila/config.toml";
         common "agent-name" "NAME" Name agent_name: "The product token that robots.txt files address this crawl by";
     }
     Manners {
