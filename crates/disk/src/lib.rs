@@ -68,6 +68,11 @@ pub trait File: Send + Sync {
     fn sync(&mut self) -> io::Result<()>;
 }
 
+/// Whether an error says that there is no room: on the disk, or in the part of it that the user may fill.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Reads a file from an offset to its end, as [`io::Read`].
 pub struct Cursor {
     file: Box<dyn File>,

@@ -82,8 +82,8 @@ impl Error {
     /// What to do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Error::Io { source, .. } if nephila_disk::is_full(source) => ErrorKind::DiskFull,
             Error::Io { source, .. } => match source.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
                 io::ErrorKind::NotFound => ErrorKind::Missing,
                 _ => ErrorKind::Io,
             },

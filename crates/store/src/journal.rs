@@ -44,6 +44,10 @@ pub(crate) const FRAME_HEAD_BYTES: usize = 8;
 pub(crate) const FILE_HEAD_BYTES: usize = 16;
 /// An append flushes first when this much is waiting.
 const BUFFER_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How many damaged tails are kept at most. Each is the work of a broken disk, so that nobody has many.
+const TAILS_MAX: u32 = 1_000;
+/// How much of a tail is copied at once.
+const COPY_BYTES: usize = 1024 * 1024;
 /// What the buffer keeps when it is empty.
 const BUFFER_BYTES_KEPT: usize = 256 * 1024;
 
@@ -73,6 +77,31 @@ impl Journal {
         }
         let flushed_bytes = file.len().map_err(Error::io("read", &path))?;
         Ok(Journal { file, path, buffer: Vec::new(), flushed_bytes, torn: false, sync_failed: false })
+    }
+
+    /// Copies what follows the last whole frame to a file of its own, durably, and says to which.
+    pub(crate) fn keep_tail(&self, whole_bytes: u64, disk: &Arc<dyn Disk>, dir: &Path) -> Result<PathBuf> {
+        let (mut copy, path) = create_tail(disk, dir)?;
+        if let Err(source) = self.copy_tail(whole_bytes, &mut *copy) {
+            // Half a copy is of no use. If it cannot be removed either, the next one gets another name.
+            let _ = disk.remove(&path);
+            return Err(Error::io("write", &path)(source));
+        }
+        disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
+        Ok(path)
+    }
+
+    fn copy_tail(&self, whole_bytes: u64, copy: &mut dyn File) -> io::Result<()> {
+        let mut piece = vec![0; COPY_BYTES];
+        let mut offset = whole_bytes;
+        loop {
+            let count = read_full(&*self.file, offset, &mut piece)?;
+            if count == 0 {
+                return copy.sync();
+            }
+            copy.append(&piece[..count])?;
+            offset += count as u64;
+        }
     }
 
     /// Cuts what follows the last whole frame, and makes that and the file's name durable: otherwise a power cut could
@@ -141,6 +170,19 @@ impl Journal {
 
     fn check(&self) -> Result<()> {
         if self.sync_failed { Err(Error::Unsynced { path: self.path.clone() }) } else { Ok(()) }
+    }
+}
+
+/// Makes the file that the next damaged tail is kept in.
+fn create_tail(disk: &Arc<dyn Disk>, dir: &Path) -> Result<(Box<dyn File>, PathBuf)> {
+    let mut number = 1;
+    loop {
+        let path = dir.join(format!("{FILE_NAME}.damaged-{number}"));
+        match disk.open(&path, Mode::Create) {
+            Ok(file) => return Ok((file, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < TAILS_MAX => number += 1,
+            Err(error) => return Err(Error::io("create", &path)(error)),
+        }
     }
 }
 

@@ -36,7 +36,8 @@
 //! - Everything known is in memory: `max_urls` bounds it. The journal itself is never rewritten and grows with the crawl;
 //!   URLs beyond a limit are written each time they are found, because nothing in memory knows them.
 //! - A frame damaged in the middle of the file ends the journal there, and what follows is cut off:
-//!   [`Store::torn_bytes`] says how much, and a crash alone never costs more than what was not synced.
+//!   [`Store::torn_bytes`] says how much, and a crash alone never costs more than what was not synced. If whole frames are
+//!   cut with it, the tail is first copied to `journal.damaged-N`: [`Store::damaged`] says where.
 //! - Nothing here locks the directory.
 
 mod error;

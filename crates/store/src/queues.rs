@@ -166,12 +166,24 @@ impl Queues {
     }
 
     /// Takes up to `max` entries of a host that are due at `now`.
-    pub(crate) fn take(&mut self, sieve: &mut Sieve, host: u32, max: usize, now: Wall) -> Vec<u32> {
+    pub(crate) fn take(
+        &mut self,
+        sieve: &mut Sieve,
+        host: u32,
+        max: usize,
+        fresh_first: bool,
+        now: Wall,
+    ) -> Vec<u32> {
         self.recall(sieve, host, now);
         let queue = &mut self.hosts[host as usize];
         let mut taken = Vec::new();
         while taken.len() < max {
-            let Some(id) = next_of(queue, sieve) else { break };
+            let next = if fresh_first {
+                fresh_of(queue, sieve).or_else(|| returned_of(queue))
+            } else {
+                returned_of(queue).or_else(|| fresh_of(queue, sieve))
+            };
+            let Some(id) = next else { break };
             sieve.entry_mut(id).stage = Stage::Taken;
             queue.queued -= 1;
             taken.push(id);
@@ -233,11 +245,13 @@ impl Queues {
     }
 }
 
-/// Removes the next queued entry of a host from `front` or from its list.
-fn next_of(queue: &mut Queue, sieve: &Sieve) -> Option<u32> {
-    if let Some(id) = queue.late.as_mut().and_then(|late| late.front.pop_front()) {
-        return Some(id);
-    }
+/// Removes the next entry of a host that was put back or has become due again.
+fn returned_of(queue: &mut Queue) -> Option<u32> {
+    queue.late.as_mut().and_then(|late| late.front.pop_front())
+}
+
+/// Removes the next entry of a host that was never handed over.
+fn fresh_of(queue: &mut Queue, sieve: &Sieve) -> Option<u32> {
     while let Some(level) = queue.levels.first_mut() {
         let id = level.first;
         let entry = sieve.entry(id);
@@ -246,7 +260,8 @@ fn next_of(queue: &mut Queue, sieve: &Sieve) -> Option<u32> {
         } else {
             level.first = entry.next;
         }
-        if entry.stage == Stage::Queued {
+        // One that was tried is handed out by way of `front`; in its list it is only left over.
+        if entry.stage == Stage::Queued && entry.settled_place().is_none() {
             return Some(id);
         }
     }

@@ -22,6 +22,8 @@ use crate::{Error, FRAME_BYTES_MAX, Result};
 const CHUNK_BYTES: usize = 1024 * 1024;
 /// How much is read at first when one URL is wanted; most are far shorter.
 const PEEK_BYTES: usize = 512;
+/// How many bytes are looked at, again and again where need be, in search of a whole frame behind a broken one.
+const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 /// The first fields of the records that find URLs, as they are encoded.
 #[derive(Deserialize)]
@@ -67,6 +69,24 @@ impl Reader {
             place = next;
         }
         Ok((place, length - place))
+    }
+
+    /// Whether more follows `place` than a write that was not finished: a whole frame somewhere behind it. As a frame's
+    /// checksum covers its place, nothing else passes for one. When the search takes too long the answer is yes.
+    pub(crate) fn has_frame_behind(&self, place: u64) -> Result<bool> {
+        let length = self.file.len().map_err(Error::io("read", &self.path))?;
+        let mut chunk = Chunk { bytes: Vec::new(), start: place, length };
+        let mut searched_bytes = 0;
+        for place in place + 1..length {
+            let Some(head) = self.fill(&mut chunk, place, FRAME_HEAD_BYTES)? else { return Ok(false) };
+            let (bytes, _) = split_head(head);
+            let fits = bytes <= FRAME_BYTES_MAX && bytes as u64 <= length - place;
+            searched_bytes += 1 + if fits { bytes as u64 } else { 0 };
+            if searched_bytes > SEARCH_BYTES_MAX || self.next_payload(&mut chunk, place)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The payload of the frame at `place`, if it is whole.

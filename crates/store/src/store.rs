@@ -1,6 +1,6 @@
 //! The reading half: the records folded into sieve and queues, and the texts read back from the journal.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -9,13 +9,13 @@ use nephila_core::agent::{Admitted, Due, OverLimit, Taken};
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, clean};
-use nephila_disk::Disk;
+use nephila_disk::{Disk, Mode};
 
-use crate::Result;
-use crate::journal::{FILE_NAME, Journal};
+use crate::journal::{FILE_NAME, Journal, is_unborn};
 use crate::queues::Queues;
 use crate::reader::{Frame, Reader, distances};
 use crate::sieve::{Entry, NONE, Name, Sieve, Stage};
+use crate::{Error, Result};
 
 /// What admission stops at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +82,24 @@ pub struct Store {
     archive_serial_max: Option<u32>,
     kept_out: OverLimit,
     torn_bytes: u64,
+    damaged: Option<PathBuf>,
 }
 
 impl Store {
+    /// Whether there is a journal in `dir`. One whose making was interrupted is none: before a journal has been made nothing
+    /// is written anywhere.
+    pub fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool> {
+        let path = dir.join(FILE_NAME);
+        match disk.open(&path, Mode::Read) {
+            Ok(file) => Ok(!is_unborn(&*file, &path)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::io("open", &path)(error)),
+        }
+    }
+
     /// Opens the crawl in `dir`, or starts one. Each whole record is folded and passed to `replay` with its place, in
-    /// order; what follows the first one that is not whole is cut off. A record whose capture is not in the archive
+    /// order; what follows the first one that is not whole is cut off, and kept beside the journal if it is more than a write
+    /// that was not finished ([`Store::damaged`]). A record whose capture is not in the archive
     /// (`holds`) is folded and passed on as [`without_capture`] says.
     ///
     /// The caller makes sure that nobody else writes to the directory.
@@ -100,6 +113,9 @@ impl Store {
         let mut journal = Journal::open(&disk, dir)?;
         let mut store = Store::new(Reader::open(&disk, dir.join(FILE_NAME))?, limits);
         let whole_bytes = store.replay(holds, replay)?;
+        if store.torn_bytes > 0 && store.reader.has_frame_behind(whole_bytes)? {
+            store.damaged = Some(journal.keep_tail(whole_bytes, &disk, dir)?);
+        }
         journal.start_at(whole_bytes, &disk, dir)?;
         Ok((store, journal))
     }
@@ -127,6 +143,7 @@ impl Store {
             archive_serial_max: None,
             kept_out: OverLimit::default(),
             torn_bytes: 0,
+            damaged: None,
         }
     }
 
@@ -178,13 +195,14 @@ impl Store {
     }
 
     /// Hands over up to `max` URLs of a host: first those that were put back, then those whose time has come again, the
-    /// earliest first, then the others, the lowest depth first and within it in the order of admission.
+    /// earliest first, then the others, the lowest depth first and within it in the order of admission. With `fresh_first`, the
+    /// others come before those that come back.
     ///
     /// After an error they are at the head of the queue again.
-    pub fn take(&mut self, host: &Host, max: usize, now: Wall) -> Result<Taken> {
+    pub fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
         let mut taken = Taken { host: host.clone(), due: Vec::new(), left: 0, next: None };
         let Some(number) = self.queues.find(host) else { return Ok(taken) };
-        let ids = self.queues.take(&mut self.sieve, number, max, now);
+        let ids = self.queues.take(&mut self.sieve, number, max, fresh_first, now);
         match self.read_due(&ids) {
             Ok(due) => taken.due = due,
             Err(error) => {
@@ -361,6 +379,12 @@ impl Store {
     /// How many bytes behind the last whole record were found when the store was opened.
     pub fn torn_bytes(&self) -> u64 {
         self.torn_bytes
+    }
+
+    /// Where those bytes are kept, if there were whole records among them: a damaged disk, or a power cut that took a write
+    /// and spared a later one.
+    pub fn damaged(&self) -> Option<&Path> {
+        self.damaged.as_deref()
     }
 
     /// The memory that sieve and queues take, counted from what they reserve. Looks at every host.

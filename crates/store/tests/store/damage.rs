@@ -9,6 +9,13 @@ use nephila_store::{ErrorKind, FRAME_BYTES_MAX};
 
 use crate::samples::*;
 
+fn read(disk: &dyn Disk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, Mode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
 /// A journal as bytes, and where each of its records ends.
 fn journal() -> (Vec<u8>, Vec<usize>) {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
@@ -24,15 +31,14 @@ fn journal() -> (Vec<u8>, Vec<usize>) {
         }
     }
     journal.flush().unwrap();
-    let file = disk.open(Path::new(JOURNAL), Mode::Read).unwrap();
-    let mut bytes = vec![0; file.len().unwrap() as usize];
-    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+    let bytes = read(&*disk, Path::new(JOURNAL));
     assert_eq!(bytes.len(), *ends.last().unwrap());
     (bytes, ends)
 }
 
-/// Opens a journal of these bytes twice: it has so many records, the rest is cut, and then nothing more is to be cut.
-fn check(bytes: &[u8], whole_records: usize, ends: &[usize]) {
+/// Opens a journal of these bytes twice: it has so many records, the rest is cut, and then nothing more is to be cut. The
+/// rest is kept if and only if there are whole records in it.
+fn check(bytes: &[u8], whole_records: usize, ends: &[usize], kept: bool) {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     disk.create_dir_all(Path::new(DIR)).unwrap();
     disk.open(Path::new(JOURNAL), Mode::Create).unwrap().append(bytes).unwrap();
@@ -52,10 +58,12 @@ fn check(bytes: &[u8], whole_records: usize, ends: &[usize]) {
     assert_eq!(records.len(), whole_records);
     assert_eq!(store.torn_bytes() as usize, bytes.len() - ends[whole_records]);
     assert_eq!(journal.len() as usize, ends[whole_records]);
+    let tail = store.damaged().map(|path| read(&*disk, path));
+    assert_eq!(tail.as_deref(), kept.then_some(&bytes[ends[whole_records]..]));
 
     let (mut store, mut journal, again) = open(disk, NO_LIMITS).unwrap();
     assert_eq!(again, records);
-    assert_eq!(store.torn_bytes(), 0);
+    assert_eq!((store.torn_bytes(), store.damaged()), (0, None));
     write(&mut store, &mut journal, &seeds(["http://c.example/"]));
 }
 
@@ -64,7 +72,7 @@ fn cut_at_any_byte() {
     let (bytes, ends) = journal();
     for length in ends[0]..=bytes.len() {
         let whole = ends.iter().filter(|end| **end <= length).count() - 1;
-        check(&bytes[..length], whole, &ends);
+        check(&bytes[..length], whole, &ends, false);
     }
 }
 
@@ -75,7 +83,7 @@ fn any_bit_flipped() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (at % 8);
         let whole = ends.iter().filter(|end| **end <= at).count() - 1;
-        check(&damaged, whole, &ends);
+        check(&damaged, whole, &ends, whole + 2 < ends.len());
     }
 }
 
@@ -92,8 +100,48 @@ fn tails_that_are_not_records() {
         ("a length and nothing else", 100u32.to_le_bytes().to_vec()),
     ] {
         eprintln!("{what}");
-        check(&[&bytes[..], &tail].concat(), ends.len() - 1, &ends);
+        check(&[&bytes[..], &tail].concat(), ends.len() - 1, &ends, false);
     }
+}
+
+/// Nobody is told where a tail is before it is there, and none takes the place of another.
+#[test]
+fn each_damaged_tail_is_kept() {
+    let (bytes, ends) = journal();
+    let disk = SimDisk::new(1);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut tails = Vec::new();
+    for record in [8, 4, 0] {
+        let mut damaged = bytes.clone();
+        damaged[ends[record] + 20] ^= 1;
+        disk.create_dir_all(Path::new(DIR)).unwrap();
+        let mut file = disk.open(Path::new(JOURNAL), Mode::Append).unwrap();
+        file.truncate(0).unwrap();
+        file.append(&damaged).unwrap();
+        disk.set_capacity(disk.used_bytes() + 3);
+        let error = open(Arc::clone(&shared), NO_LIMITS).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+        assert_eq!(read(&disk, Path::new(JOURNAL)), damaged, "nothing is cut that is not kept");
+        disk.set_capacity(u64::MAX);
+        let (store, _, _) = open(Arc::clone(&shared), NO_LIMITS).unwrap();
+        tails.push((store.damaged().unwrap().to_path_buf(), damaged[ends[record]..].to_vec()));
+    }
+    let disk = disk.power_cut();
+    for (number, (path, tail)) in tails.into_iter().enumerate() {
+        assert_eq!(path, Path::new(&format!("{JOURNAL}.damaged-{}", number + 1)));
+        assert_eq!(read(&disk, &path), tail);
+    }
+}
+
+#[test]
+fn a_journal_exists_once_it_was_made() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    let exists = || nephila_store::Store::exists(&*disk, Path::new(DIR)).unwrap();
+    assert!(!exists());
+    open(Arc::clone(&disk), NO_LIMITS).unwrap();
+    assert!(exists());
+    disk.open(Path::new(JOURNAL), Mode::Append).unwrap().truncate(0).unwrap();
+    assert!(!exists());
 }
 
 /// A checksum that is right over a record that nobody can read is no torn write: nothing is cut.

@@ -88,7 +88,7 @@ fn a_settled_url_stays_known_when_limits_are_lowered() {
     let known = store.look_up(&url("http://a.example/1")).unwrap().unwrap();
     assert_eq!((known.found.depth, known.via), (9, None));
     assert_eq!(known.state, KnownState::Settled(Box::new(done)));
-    let taken = store.take(&host("a.example"), 9, Wall(50)).unwrap();
+    let taken = store.take(&host("a.example"), 9, false, Wall(50)).unwrap();
     assert_eq!(texts(&taken), ["http://a.example/2"]);
     assert_eq!((taken.due[0].depth, taken.due[0].attempts), (9, 1));
 }
@@ -105,7 +105,7 @@ fn retries_first_then_by_depth_then_in_order() {
     write(&mut store, &mut journal, &Record::Settled(settled(&page("s"), retry(100))));
     let a = host("a.example");
 
-    let taken = store.take(&a, 1, Wall(99)).unwrap();
+    let taken = store.take(&a, 1, false, Wall(99)).unwrap();
     assert_eq!(texts(&taken), [page("a")]);
     assert_eq!((taken.left, taken.next), (3, Some(Wall(100))));
     store.put_back(&a, taken.due);
@@ -113,16 +113,16 @@ fn retries_first_then_by_depth_then_in_order() {
     for (mut store, now, left, next) in
         [(store, 150, 0, Some(Wall(200))), (open(Arc::clone(&disk), NO_LIMITS).unwrap().0, 250, 1, None)]
     {
-        let taken = store.take(&a, 5, Wall(now)).unwrap();
+        let taken = store.take(&a, 5, false, Wall(now)).unwrap();
         let expected = if now == 150 { ["a", "s", "b", "d", "e"] } else { ["s", "r", "a", "b", "d"] };
         assert_eq!(texts(&taken), expected.map(page));
         assert_eq!((taken.left, taken.next), (left, next));
-        let rest = store.take(&a, 5, Wall(now)).unwrap();
+        let rest = store.take(&a, 5, false, Wall(now)).unwrap();
         assert_eq!(rest.due.len() as u64, left);
         assert_eq!(rest.left, 0);
     }
     let (mut store, ..) = open(disk, NO_LIMITS).unwrap();
-    assert!(store.take(&host("nobody.example"), 5, Wall(0)).unwrap().due.is_empty());
+    assert!(store.take(&host("nobody.example"), 5, false, Wall(0)).unwrap().due.is_empty());
 }
 
 #[test]
@@ -130,12 +130,12 @@ fn put_back_goes_to_the_head_in_order_and_leaves_the_settled_alone() {
     let (mut store, mut journal, _) = open(disk(), NO_LIMITS).unwrap();
     let a = host("a.example");
     write(&mut store, &mut journal, &seeds((0..6).map(|number| format!("http://a.example/{number}"))));
-    let taken = store.take(&a, 4, Wall(0)).unwrap();
+    let taken = store.take(&a, 4, false, Wall(0)).unwrap();
     let done = settled("http://a.example/1", Outcome::Answered { status: 200 });
     write(&mut store, &mut journal, &Record::Settled(done));
     store.put_back(&a, taken.due.clone());
     store.put_back(&a, taken.due);
-    let taken = store.take(&a, 9, Wall(0)).unwrap();
+    let taken = store.take(&a, 9, false, Wall(0)).unwrap();
     assert_eq!(texts(&taken), [0, 2, 3, 4, 5].map(|number| format!("http://a.example/{number}")));
     assert_eq!(store.queued(), 5);
 }
@@ -191,7 +191,7 @@ fn a_page_whose_capture_is_lost_is_due_again_and_its_links_stay() {
         panic!("{lost:?}")
     };
     assert_eq!((last.outcome, last.capture), (uncounted, None));
-    let taken = store.take(&host("a.example"), 9, Wall(1_000)).unwrap();
+    let taken = store.take(&host("a.example"), 9, false, Wall(1_000)).unwrap();
     assert_eq!(texts(&taken), ["http://a.example/lost"]);
     assert_eq!((taken.due[0].attempts, taken.next), (1, Some(Wall(5_000))));
 }
@@ -223,7 +223,7 @@ fn pruning_drops_what_is_known_and_what_is_repeated() {
     let admitted = write(&mut store, &mut journal, &pruned);
     assert_eq!(admitted.new, [(host("a.example"), 1), (host("b.example"), 1)]);
     assert_eq!((admitted.known, admitted.over.depth), (0, 1));
-    let taken = store.take(&host("a.example"), 9, Wall(0)).unwrap();
+    let taken = store.take(&host("a.example"), 9, false, Wall(0)).unwrap();
     assert_eq!(texts(&taken), ["http://a.example/known", "http://a.example/n%65w"]);
     assert_eq!(taken.due[1].via.as_deref(), Some("http://a.example/"));
 }
@@ -265,7 +265,7 @@ fn a_url_comes_back_as_it_was_found() {
     write(&mut store, &mut journal, &Record::Seeds(vec![new("page", How::Seed)]));
     write(&mut store, &mut journal, &Record::Settled(page));
     write(&mut store, &mut journal, &Record::Robots(robots));
-    let taken = store.take(&host("a.example"), 9, Wall(0)).unwrap();
+    let taken = store.take(&host("a.example"), 9, false, Wall(0)).unwrap();
     for due in &taken.due {
         let known = store.look_up(&due.url).unwrap().unwrap();
         assert_eq!((known.found.depth, known.found.redirects, known.state), (300, 7, KnownState::Taken));
@@ -291,7 +291,7 @@ fn a_failed_take_loses_nothing() {
     let (mut store, mut journal, _) = open(Arc::new(sim.clone()), NO_LIMITS).unwrap();
     write(&mut store, &mut journal, &seeds(["http://a.example/1", "http://a.example/2"]));
     let dead = sim.kill();
-    assert!(store.take(&host("a.example"), 1, Wall(0)).is_err());
+    assert!(store.take(&host("a.example"), 1, false, Wall(0)).is_err());
     let (_, queue) = store.hosts().next().unwrap();
     assert_eq!((queue.waiting, queue.due), (2, 2));
     drop(dead);

@@ -285,7 +285,7 @@ impl Pair {
     fn take(&mut self) {
         let host = host(&format!("h{}.example", self.random.below(5)));
         let max = self.random.below(6) as usize;
-        let store = self.store.take(&host, max, Wall(self.now)).unwrap();
+        let store = self.store.take(&host, max, false, Wall(self.now)).unwrap();
         let model = self.model.take(&host, max, Wall(self.now));
         assert_eq!(store, model);
         self.taken.extend(store.due);

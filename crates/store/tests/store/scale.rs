@@ -54,7 +54,8 @@ fn a_million_urls() {
     let begun = Instant::now();
     let mut taken = 0;
     for number in (0..100).cycle().take(2_000) {
-        taken += store.take(&host(&format!("www.host-{number}.example")), 8, Wall(0)).unwrap().due.len();
+        taken +=
+            store.take(&host(&format!("www.host-{number}.example")), 8, false, Wall(0)).unwrap().due.len();
     }
     assert_eq!(taken, 16_000);
     eprintln!(
@@ -90,7 +91,7 @@ fn a_hundred_thousand_hosts() {
     assert!(host_bytes <= HOST_BYTES_MAX, "{host_bytes} bytes a host");
     // One URL of a long record costs one small read, not the whole record.
     for number in 0..1_000 {
-        let taken = store.take(&host(&format!("www.host-{number}.example")), 8, Wall(0)).unwrap();
+        let taken = store.take(&host(&format!("www.host-{number}.example")), 8, false, Wall(0)).unwrap();
         assert_eq!(taken.due[0].url.as_str(), format!("https://www.host-{number}.example/"));
     }
 }
