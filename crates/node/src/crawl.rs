@@ -30,7 +30,7 @@ use crate::control::{self, Request, Requests, Response};
 use crate::directory::{self, Directory};
 use crate::display::Display;
 use crate::dns::{self, Resolver};
-use crate::fetch::{Captured, FetchConfig, Fetcher, SetupError};
+use crate::fetch::{Captured, FetchConfig, Fetcher, Outcome, SetupError};
 use crate::fetch_log::Attempt;
 use crate::summary::Summary;
 use crate::why::Crawl;
@@ -57,6 +57,9 @@ pub enum CrawlError {
     /// The directory for large bodies could not be made.
     #[error("cannot make {}", .0.display())]
     Spill(PathBuf, #[source] std::io::Error),
+    /// A large body could not be kept.
+    #[error("cannot keep a large body in {}", .0.display())]
+    Unkept(PathBuf, #[source] std::io::Error),
     /// The control socket could not be opened.
     #[error("cannot listen on the control socket")]
     Control(#[source] std::io::Error),
@@ -74,14 +77,14 @@ pub enum CrawlError {
 impl CrawlError {
     /// The exit code of a process that ends with it: 4 if room on the disk would help, like a run that filled the disk.
     pub fn exit_code(&self) -> u8 {
-        let is_full = |error: &std::io::Error| error.kind() == std::io::ErrorKind::StorageFull;
         let disk_full = match self {
             CrawlError::Directory(error) => return error.exit_code(),
             CrawlError::Write(error) => error.is_disk_full(),
             CrawlError::Index(error) => error.kind() == nephila_archive::ErrorKind::DiskFull,
-            CrawlError::Start(error) | CrawlError::Control(error) | CrawlError::Spill(_, error) => {
-                is_full(error)
-            }
+            CrawlError::Start(error)
+            | CrawlError::Control(error)
+            | CrawlError::Spill(_, error)
+            | CrawlError::Unkept(_, error) => nephila_disk::is_full(error),
             CrawlError::Fetch(_) | CrawlError::Dns(_) => false,
         };
         if disk_full { StopReason::DiskFull.exit_code() } else { StopReason::Error.exit_code() }
@@ -91,7 +94,7 @@ impl CrawlError {
 /// What reaches the loop from elsewhere.
 enum Input {
     Event(Event),
-    Fetched(Box<(Fetched, Option<Captured>)>),
+    Fetched(Box<Outcome>),
     Durable(Vec<Done>),
     WriterEnded,
 }
@@ -133,6 +136,8 @@ struct Run {
     /// People who wait for a record to become durable.
     waiting: HashMap<Ticket, oneshot::Sender<Response>>,
     ended: Option<StopReason>,
+    /// An answer could not be kept, and that was said.
+    unkept: bool,
     dir: PathBuf,
     /// The totals when this run began.
     before: Totals,
@@ -170,6 +175,7 @@ impl Run {
             orders: HashMap::new(),
             waiting: HashMap::new(),
             ended: None,
+            unkept: false,
             dir: dir.to_owned(),
         })
     }
@@ -212,7 +218,11 @@ impl Run {
         match input {
             Input::Event(event) => self.step(event),
             Input::Fetched(outcome) => {
-                let (fetched, capture) = *outcome;
+                let Outcome { fetched, capture, unkept } = *outcome;
+                // First, so that what follows does not start another fetch.
+                if let Some(error) = unkept {
+                    self.stop_unkept(error);
+                }
                 self.abandon.remove(&fetched.fetch);
                 if let Some(order) = self.orders.remove(&fetched.fetch) {
                     let attempt = attempt(order, &fetched, Clock::now());
@@ -257,10 +267,12 @@ impl Run {
                 Action::Admit { place, record } => {
                     self.answers.push_back(Event::Admitted(self.store.admit(place, &record)));
                 }
-                Action::Take { host, max } => match self.store.take(&host, max, Clock::now().wall) {
-                    Ok(taken) => self.answers.push_back(Event::Taken(taken)),
-                    Err(error) => self.fail(&error),
-                },
+                Action::Take { host, max, fresh_first } => {
+                    match self.store.take(&host, max, fresh_first, Clock::now().wall) {
+                        Ok(taken) => self.answers.push_back(Event::Taken(taken)),
+                        Err(error) => self.fail(&error),
+                    }
+                }
                 Action::PutBack { host, due } => self.store.put_back(&host, due),
                 Action::Resolve { host } => {
                     let (resolver, inputs) = (Rc::clone(&self.resolver), self.inputs.clone());
@@ -304,8 +316,18 @@ impl Run {
                 }
             };
             let outcome = fetcher.fetch(order, abandoned).await;
-            let _ = inputs.send(Input::Fetched(Box::new((outcome.fetched, outcome.capture))));
+            let _ = inputs.send(Input::Fetched(Box::new(outcome)));
         });
+    }
+
+    /// An answer could not be kept: settles what is in flight and ends.
+    fn stop_unkept(&mut self, error: std::io::Error) {
+        let reason = if nephila_disk::is_full(&error) { StopReason::DiskFull } else { StopReason::Error };
+        // The others in flight may meet the same.
+        if !std::mem::replace(&mut self.unkept, true) {
+            crate::display::error(&CrawlError::Unkept(directory::spill(&self.dir), error));
+        }
+        self.step(Event::Control(Control::Stop(reason)));
     }
 
     /// The store cannot be read: what is in flight cannot be told from what is done, so nothing more is asked of anybody.
@@ -364,20 +386,21 @@ impl Run {
         let status = self.agent.status(now);
         let record = Box::new(Record::RunEnded { elapsed: run_elapsed });
         self.writing.write(Job { ticket: Ticket(0), record, capture: None, attempt: None }, now.wall);
-        match self.writing.finish() {
-            Err(error) if error.is_disk_full() => {
+        let dir = directory.path();
+        let closed = self.writing.finish().map_err(CrawlError::from).and_then(|()| {
+            nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
+                .map_err(CrawlError::Index)?;
+            if reason == StopReason::Finished {
+                directory.mark_finished()?;
+            }
+            Ok(())
+        });
+        match closed {
+            Err(error) if error.exit_code() == StopReason::DiskFull.exit_code() => {
                 crate::display::error(&error);
                 reason = StopReason::DiskFull;
             }
-            Err(error) => return Err(error.into()),
-            Ok(()) => {
-                let dir = directory.path();
-                nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
-                    .map_err(CrawlError::Index)?;
-                if reason == StopReason::Finished {
-                    directory.mark_finished()?;
-                }
-            }
+            closed => closed?,
         }
         Ok(Summary::new(status, self.before, run_elapsed, reason, directory.path()))
     }

@@ -16,8 +16,9 @@ impl Agent {
     pub(super) fn dispatch(&mut self, now: Now, out: &mut Vec<Action>) {
         self.check_limits(now);
         self.ring(now, out);
-        while self.may_start() {
-            let Some(index) = self.bench.next_ready() else { break };
+        // Each ready host once: one that turns down URL after URL must not keep the others, or the world, waiting.
+        for _ in 0..self.bench.ready_len() {
+            let Some(index) = self.may_start().then(|| self.bench.next_ready()).flatten() else { break };
             self.advance(index, now, out);
         }
         self.gates.sweep(now.mono);
@@ -62,8 +63,8 @@ impl Agent {
 
     /// Brings a ready host as far as it gets: to a request, or to the place where it must wait.
     pub(super) fn advance(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
+        let unsettled_before = self.unsettled.len();
         loop {
-            // Nothing may settle without bound in one step: a host that turns down thousands of URLs takes its turns like any.
             if self.unsettled.len() >= UNSETTLED_MAX {
                 return self.bench.put(index, Place::Ready);
             }
@@ -80,9 +81,13 @@ impl Agent {
                 if host.due == 0 {
                     return self.settle_in(index, now);
                 }
-                let name = host.name.clone();
+                if self.unsettled.len() > unsettled_before {
+                    // It turned down all that it had taken, and that was its turn.
+                    return self.bench.put(index, Place::Ready);
+                }
+                let (name, fresh_first) = (host.name.clone(), host.failure == Some(Failure::Busy));
                 self.bench.put(index, Place::Taking);
-                return out.push(Action::Take { host: name, max: TAKEN_MAX });
+                return out.push(Action::Take { host: name, max: TAKEN_MAX, fresh_first });
             };
             if host.given_up {
                 let failure = host.failure.filter(|failure| *failure == Failure::NoSuchName);
@@ -101,6 +106,14 @@ impl Agent {
                 Word::Ask { url, hops } => {
                     let errand = Errand { origin, url, hops, until: Mono::NEVER };
                     return self.request(index, Task::Rules { home: index, errand }, now, out);
+                }
+                Word::Wait { until, failure } => {
+                    let not_before = now.wall_after(until.since(now.mono));
+                    self.turn_down(index, Outcome::Retry { failure, status: None, not_before }, now, out);
+                }
+                Word::GivenUp => {
+                    let failure = Failure::HostGivenUp;
+                    self.turn_down(index, Outcome::Failed { failure, status: None }, now, out);
                 }
                 Word::Disallowed { line, rule } => {
                     self.turn_down(index, Outcome::Disallowed { line, rule }, now, out);
@@ -300,7 +313,7 @@ impl Agent {
             }
         }
         let known: &[IpAddr] = if let Name::At(list, _) = addresses { list } else { &[] };
-        known.iter().find_map(|ip| self.blocks.get(&Block::Address(*ip)))
+        known.iter().find_map(|ip| self.blocks.get(&Block::Address(ip.to_canonical())))
     }
 
     /// Gives the URLs that a host holds back to the store, so that many waiting hosts cost no memory.

@@ -66,6 +66,8 @@ pub enum Action {
         host: Host,
         /// How many at most.
         max: usize,
+        /// Those that were never handed over before those that come back: what came back may be why the host fails.
+        fresh_first: bool,
     },
     /// Put URLs that were taken and not tried back at the head of their queue.
     PutBack {

@@ -165,10 +165,10 @@ impl Agent {
             }
             Record::AddressWait { address, not_before } => self.address_waits.push((*address, *not_before)),
             Record::Block(block) => {
-                self.blocks.insert(block.clone());
+                self.blocks.insert(canonical(block.clone()));
             }
             Record::Unblock(block) => {
-                self.blocks.remove(block);
+                self.blocks.remove(&canonical(block.clone()));
             }
             Record::RunStarted { at } => {
                 self.count_earlier_run();
@@ -239,7 +239,9 @@ impl Agent {
     pub fn next_wake(&mut self) -> Option<Mono> {
         let stop = self.stopping.filter(|stopping| !stopping.abandoned).map(|stopping| stopping.deadline);
         let time = self.time_limit_at();
-        [self.bench.next_alarm(), stop, time].into_iter().flatten().min()
+        // A host that had its turn and is still ready comes at once, but after whatever has happened meanwhile.
+        let ready = (self.may_start() && self.bench.ready_len() > 0).then_some(Mono(0));
+        [self.bench.next_alarm(), stop, time, ready].into_iter().flatten().min()
     }
 
     /// The scope, with what redirects of seeds have added.
@@ -328,11 +330,13 @@ impl Agent {
     fn on_control(&mut self, control: Control, now: Now, out: &mut Vec<Action>) {
         match control {
             Control::Block(block) => {
+                let block = canonical(block);
                 self.blocks.insert(block.clone());
                 self.write(Record::Block(block), None, out);
                 self.settle_all_in(now);
             }
             Control::Unblock(block) => {
+                let block = canonical(block);
                 self.blocks.remove(&block);
                 self.write(Record::Unblock(block), None, out);
                 self.settle_all_in(now);
@@ -511,6 +515,14 @@ impl Agent {
         } else {
             StopReason::Finished
         }
+    }
+}
+
+/// An IPv4 address and the same one mapped into IPv6 are one.
+fn canonical(block: Block) -> Block {
+    match block {
+        Block::Address(address) => Block::Address(address.to_canonical()),
+        Block::Name(host) => Block::Name(host),
     }
 }
 

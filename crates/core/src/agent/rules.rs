@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Action, Agent, Answer, Content, Cut, Fetched};
-use crate::frontier::{Errand, Place, Rules, Seen};
+use crate::frontier::{Errand, Place, Rules, Seen, Trouble};
 use crate::limits::{ERRANDS_MAX, LOCATION_BYTES_MAX};
 use crate::politeness;
 use crate::record::{Failure, Found, How, Record, RobotsOutcome, RobotsRecord};
@@ -18,6 +18,13 @@ pub(super) enum Word {
         line: u32,
         rule: String,
     },
+    /// Nothing, and this origin is left alone until then, because it fails while others of its host answer.
+    Wait {
+        until: Mono,
+        failure: Failure,
+    },
+    /// Nothing, and it will not be asked again.
+    GivenUp,
     /// Nothing yet: it must be asked for, there.
     Ask {
         url: Url,
@@ -29,6 +36,14 @@ impl Agent {
     /// What robots.txt says about a URL of a host.
     pub(super) fn word_on(&self, index: u32, url: &Url, origin: &Origin, now: Now) -> Word {
         let of = self.bench.host(index).rules_of(origin);
+        if let Some(Trouble { failure, since, not_before, .. }) = of.and_then(|of| of.trouble) {
+            if now.wall.since(since) >= self.settings.host_give_up {
+                return Word::GivenUp;
+            }
+            if now.mono < not_before {
+                return Word::Wait { until: not_before, failure };
+            }
+        }
         let usable = of.and_then(|of| {
             let rules = of.rules.as_ref()?;
             let fresh = now.wall < rules.fresh_until;
@@ -85,7 +100,10 @@ impl Agent {
         if server != home {
             match outcome {
                 RobotsOutcome::Unreachable(failure) if failure.is_host() => {
-                    self.host_failed(server, failure, retry_after, fetched.ended, now, out);
+                    // That a port which another host made up cannot be reached says nothing about this one.
+                    if self.origin_failed(server, &Origin::of(url), failure, now).is_none() {
+                        self.host_failed(server, failure, retry_after, fetched.ended, now, out);
+                    }
                 }
                 RobotsOutcome::Unreachable(_) => {}
                 _ if self.bench.host(server).failure == Some(Failure::Busy) => {}
@@ -161,7 +179,9 @@ impl Agent {
                     None => RobotsOutcome::None { fresh_until },
                 }
             }
-            _ => RobotsOutcome::None { fresh_until },
+            (300..=499, _) => RobotsOutcome::None { fresh_until },
+            // Nothing that HTTP defines: not a word to build on.
+            _ => RobotsOutcome::Unreachable(Failure::RobotsUnreachable),
         };
         (outcome, None)
     }
@@ -182,7 +202,7 @@ impl Agent {
             RobotsOutcome::None { fresh_until } => (Robots::allow_all(), *fresh_until, None, None),
             RobotsOutcome::Unchanged { fresh_until } => {
                 let of = self.bench.host_mut(home).rules_of_mut(origin);
-                (of.moved, of.failures) = (None, 0);
+                (of.moved, of.failures, of.trouble) = (None, 0, None);
                 if let Some(rules) = &mut of.rules {
                     (rules.fresh_until, rules.fetched) = (*fresh_until, at);
                 }
@@ -192,7 +212,7 @@ impl Agent {
         };
         let found = self.sitemaps(&robots.sitemaps);
         let of = self.bench.host_mut(home).rules_of_mut(origin);
-        (of.moved, of.failures, of.ask_after) = (None, 0, Mono(0));
+        (of.moved, of.failures, of.ask_after, of.trouble) = (None, 0, Mono(0), None);
         // The names of the sitemaps have done their work; what is kept for each host should be small.
         robots.sitemaps = Vec::new();
         of.rules = Some(Rules { robots, fetched: at, fresh_until, etag, last_modified });
@@ -283,7 +303,9 @@ impl Agent {
         let usable = of.rules.as_ref().is_some_and(|rules| now.wall.since(rules.fetched) < stale_max);
         if !usable || failure == Failure::Busy {
             let failure = if failure.is_host() { failure } else { Failure::RobotsUnreachable };
-            self.host_failed(home, failure, retry_after, now.mono, now, out);
+            if self.origin_failed(home, origin, failure, now).is_none() {
+                self.host_failed(home, failure, retry_after, now.mono, now, out);
+            }
         }
         if usable {
             // A host that wants less is left alone first, and then the older rules are used for a while.

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use super::rules::target;
 use super::{Action, Agent, Answer, Content, Cut, Due, Fetched, Task};
-use crate::frontier::Place;
-use crate::limits::WAIT_MAX;
+use crate::frontier::{Place, RulesOf, Trouble};
+use crate::limits::{BUSY_URLS_MAX, WAIT_MAX};
 use crate::parse::Link;
 use crate::politeness;
 use crate::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
-use crate::time::{Mono, Now};
-use crate::url::{AddressKey, Url, traps};
+use crate::time::{Mono, Now, Wall};
+use crate::url::{AddressKey, Fingerprint, Origin, Url, traps};
 
 /// The wait after a request that this machine had no room for.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
+
+/// So many 429 or 503 in a row are waited for as Retry-After says; after that, at least for the back-off.
+const RETRY_AFTER_TRUSTED: u32 = 3;
 
 /// A name that does not exist is asked for this often before it is given up.
 const NO_SUCH_NAME_ASKS: u32 = 3;
@@ -102,14 +105,22 @@ impl Agent {
     ) -> (Outcome, u8, PageLinks) {
         let status = answer.status;
         if matches!(status, 429 | 503) {
+            let again = self.is_busy_again(index, &due.url);
             self.host_failed(index, Failure::Busy, answer.retry_after, ended, now, out);
             self.address_busy(index, contacted, now, out);
-            // It is the host that waits; its URL is due as soon as it may be asked, and not after others.
-            let not_before = now.wall + self.host_wait(index, now);
+            if again {
+                let (outcome, attempts) = self.retry_or_fail(due, Failure::Busy, Some(status), now);
+                return (outcome, attempts, PageLinks::default());
+            }
+            // It is the host that waits, and then its other URLs go first: perhaps they are not to blame.
+            let wait = self.host_wait(index, now);
+            let wait = if self.bench.host(index).due > 0 { wait.saturating_mul(2) } else { wait };
+            let not_before = now.wall + wait;
             let outcome = Outcome::Retry { failure: Failure::Busy, status: Some(status), not_before };
             return (outcome, due.attempts, PageLinks::default());
         }
         self.host_recovered(index, now, out);
+        self.bench.host_mut(index).rules_of_mut(&Origin::of(&due.url)).trouble = None;
         let failure = match (answer.cut, status) {
             (Some(Cut::Time), _) | (_, 408) => Some(Failure::Timeout),
             (Some(Cut::Disconnect), _) => Some(Failure::Disconnected),
@@ -142,8 +153,13 @@ impl Agent {
             }
             Failure::PrivateAddress => (Outcome::Failed { failure, status: None }, due.attempts),
             _ if failure.is_host() => {
-                self.host_failed(index, failure, None, ended, now, out);
-                let not_before = now.wall + self.host_wait(index, now);
+                let not_before = match self.origin_failed(index, &Origin::of(&due.url), failure, now) {
+                    Some(not_before) => not_before,
+                    None => {
+                        self.host_failed(index, failure, None, ended, now, out);
+                        now.wall + self.host_wait(index, now)
+                    }
+                };
                 (Outcome::Retry { failure, status: None, not_before }, due.attempts)
             }
             _ => self.retry_or_fail(due, failure, None, now),
@@ -156,6 +172,47 @@ impl Agent {
             None => Outcome::Failed { failure, status },
         };
         (outcome, due.attempts.saturating_add(1))
+    }
+
+    /// Whether a URL is answered with 429 or 503 by a host that was well, and not for the first time: then it is the URL that
+    /// is to blame as much as the host, and it costs it an attempt.
+    fn is_busy_again(&mut self, index: u32, url: &Url) -> bool {
+        let host = self.bench.host_mut(index);
+        if host.failures > 0 {
+            return false;
+        }
+        let url = Fingerprint::of(url);
+        if host.busy_urls.contains(&url) {
+            return true;
+        }
+        if host.busy_urls.len() >= BUSY_URLS_MAX {
+            host.busy_urls.pop_front();
+        }
+        host.busy_urls.push_back(url);
+        false
+    }
+
+    /// An origin failed. If others of its host answer, it alone is left alone for longer and longer, and this says until when;
+    /// otherwise it is the host that fails.
+    pub(super) fn origin_failed(
+        &mut self,
+        index: u32,
+        origin: &Origin,
+        failure: Failure,
+        now: Now,
+    ) -> Option<Wall> {
+        let host = self.bench.host_mut(index);
+        let well = |of: &RulesOf| of.origin != *origin && of.rules.is_some() && of.trouble.is_none();
+        if failure == Failure::Busy || host.failures > 0 || !host.rules.iter().any(well) {
+            return None;
+        }
+        let of = host.rules_of_mut(origin);
+        let (failures, since) =
+            of.trouble.map_or((1, now.wall), |of| (of.failures.saturating_add(1), of.since));
+        let wait = politeness::back_off(&self.settings, failures, &mut self.jitter);
+        let not_before = now.mono + wait;
+        of.trouble = Some(Trouble { failures, failure, since, not_before });
+        Some(now.wall_after(wait))
     }
 
     /// A host failed: it is left alone for longer and longer, and in the end given up.
@@ -179,7 +236,16 @@ impl Agent {
         let since = *host.failing_since.get_or_insert(now.wall);
         let wait = match (failure, retry_after) {
             (Failure::NoSuchName, _) => self.settings.no_such_name_span / (NO_SUCH_NAME_ASKS - 1),
-            (_, Some(wait)) => wait.min(WAIT_MAX).max(delay),
+            (_, Some(wait)) => {
+                // A server that says "now" again and again does not mean it.
+                let often = host.failures.saturating_sub(RETRY_AFTER_TRUSTED);
+                let least = if often > 0 {
+                    politeness::back_off(&self.settings, often, &mut self.jitter)
+                } else {
+                    delay
+                };
+                wait.min(WAIT_MAX).max(delay).max(least)
+            }
             (_, None) => politeness::back_off(&self.settings, host.failures, &mut self.jitter).max(delay),
         };
         host.not_before = host.not_before.max(ended + wait);

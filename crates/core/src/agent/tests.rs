@@ -137,11 +137,12 @@ impl Table {
         }
     }
 
-    fn take(&mut self, host: &Host, max: usize, now: Wall) -> Taken {
+    fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Taken {
         let (due, wait) = std::mem::take(&mut self.deferred).into_iter().partition(|(at, _)| *at <= now);
         self.deferred = wait;
         for (_, due) in due {
-            self.queues.entry(Host::of(&due.url)).or_default().push_front(due);
+            let queue = self.queues.entry(Host::of(&due.url)).or_default();
+            if fresh_first { queue.push_back(due) } else { queue.push_front(due) }
         }
         let queue = self.queues.entry(host.clone()).or_default();
         let due: Vec<Due> = queue.drain(..max.min(queue.len())).collect();
@@ -330,8 +331,8 @@ impl Rig {
                     let admitted = self.store.admit(&record);
                     self.later(Duration::ZERO, Event::Admitted(admitted));
                 }
-                Action::Take { host, max } => {
-                    let taken = self.store.take(&host, max, self.at().wall);
+                Action::Take { host, max, fresh_first } => {
+                    let taken = self.store.take(&host, max, fresh_first, self.at().wall);
                     self.later(Duration::ZERO, Event::Taken(taken));
                 }
                 Action::PutBack { host, due } => self.store.put_back(&host, due),
@@ -640,14 +641,65 @@ fn a_host_that_wants_less_gets_less() {
         ("429 alone", status(429), MINUTE),
         ("503 alone", status(503), MINUTE),
     ] {
-        let mut rig = Rig::with(&[(A, vec![reply.clone(), reply, page(&[])])])
-            .crawl(&[A, "http://a.example/2"], 3.0 * HOUR);
+        let mut rig =
+            Rig::with(&[(A, vec![reply.clone(), reply.clone(), page(&[])])]).crawl(&[A], 3.0 * HOUR);
         let times = rig.times(A);
         about(times[1] - times[0] - 0.1, wait);
         about(times[2] - times[1] - 0.1, if wait == MINUTE { 2.0 * MINUTE } else { wait });
-        // It costs the URL no attempt, and no other URL of the host is asked for meanwhile.
+        // It costs the URL no attempt.
         assert_eq!(rig.outcome(A), Some((answered(200).unwrap(), 1)), "{name}");
-        assert!(rig.times("http://a.example/2")[0] > times[0] + wait, "{name}");
+        rig.check();
+
+        // The host's other URLs wait too, and then go first. When they fare better, the URL is to blame.
+        let mut rig = Rig::with(&[(A, vec![reply.clone(), reply, page(&[])])])
+            .crawl(&[A, "http://a.example/2"], 5.0 * HOUR);
+        let (times, other) = (rig.times(A), rig.times("http://a.example/2")[0]);
+        about(other - times[0] - 0.1, wait);
+        assert!(times[1] > other, "{name}");
+        assert_eq!(rig.outcome(A), Some((answered(200).unwrap(), 2)), "{name}");
+        rig.check();
+    }
+}
+
+#[test]
+fn a_server_that_says_now_again_and_again_is_not_believed() {
+    let mut rig = Rig::with(&[(A, vec![later(503, 0)])]).crawl(&[A], HOUR);
+    // Three times, and then after 1, 2, 4, 8, 16 minutes.
+    assert_eq!(rig.times(A).len(), 9, "{:?}", rig.times(A));
+    rig.check();
+}
+
+#[test]
+fn urls_that_are_always_busy_cost_their_host_little() {
+    let busy: Vec<String> = (0..12).map(|number| format!("http://a.example/busy{number}")).collect();
+    let good: Vec<String> = (0..50).map(|number| format!("http://a.example/good{number}")).collect();
+    let plan: Vec<(&str, Vec<_>)> = busy.iter().map(|url| (url.as_str(), vec![status(503)])).collect();
+    let seeds: Vec<&str> = busy.iter().chain(&good).map(String::as_str).collect();
+    let mut rig = Rig::with(&plan).crawl(&seeds, 2.0 * DAY);
+    for url in &good {
+        assert_eq!(rig.outcome(url), Some((answered(200).unwrap(), 1)), "{url}");
+    }
+    rig.check();
+}
+
+#[test]
+fn a_port_that_does_not_answer_does_not_stop_its_host() {
+    for failure in [Failure::Connect, Failure::Tls] {
+        let dead = "http://a.example:1/robots.txt";
+        let links =
+            ["http://a.example:1/", "http://a.example:1/x", "http://a.example/2", "http://a.example/3"];
+        let mut rig =
+            Rig::with(&[(A, vec![page(&links)]), (dead, vec![fail(failure)])]).crawl(&[A], 5.0 * DAY);
+        for url in [A, "http://a.example/2", "http://a.example/3"] {
+            assert_eq!(rig.outcome(url), Some((answered(200).unwrap(), 1)), "{url}");
+        }
+        assert!(rig.times("http://a.example/3")[0] < MINUTE);
+        // The port itself is asked again as any host would be, and given up in the end.
+        let times = rig.times(dead);
+        about(times[1] - times[0] - 0.1, MINUTE);
+        assert!((10..40).contains(&times.len()), "{times:?}");
+        let failed = Outcome::Failed { failure: Failure::HostGivenUp, status: None };
+        assert_eq!(rig.outcome("http://a.example:1/x"), Some((failed, 0)));
         rig.check();
     }
 }
@@ -657,7 +709,8 @@ fn a_failing_host_is_left_alone_for_longer_and_given_up_in_the_end() {
     // A host that answers robots.txt, and nothing else, does not begin anew each time that it is asked for.
     for (url, reply) in [(A_ROBOTS, fail(Failure::Connect)), (A_ROBOTS, fail(Failure::Tls)), (A, status(503))]
     {
-        let mut rig = Rig::with(&[(url, vec![reply])]).crawl(&[A, "http://a.example/2"], 5.0 * DAY);
+        let seeds = if url == A { vec![A] } else { vec![A, "http://a.example/2"] };
+        let mut rig = Rig::with(&[(url, vec![reply])]).crawl(&seeds, 5.0 * DAY);
         let times = rig.times(url);
         let mut wait = MINUTE;
         for pair in times.windows(2) {
@@ -668,7 +721,7 @@ fn a_failing_host_is_left_alone_for_longer_and_given_up_in_the_end() {
         }
         assert!(times.last().unwrap() - times[0] >= 3.0 * DAY - 7.0 * HOUR, "{times:?}");
         assert!(times.last().unwrap() - times[0] < 3.0 * DAY + 7.0 * HOUR, "{times:?}");
-        for url in [A, "http://a.example/2"] {
+        for url in seeds {
             let failed = Outcome::Failed { failure: Failure::HostGivenUp, status: None };
             assert_eq!(rig.outcome(url), Some((failed, 0)), "{url}");
         }

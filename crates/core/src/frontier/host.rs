@@ -8,7 +8,7 @@ use crate::agent::{Due, HostCounts};
 use crate::record::{Failure, HostRecord, Pointer};
 use crate::robots::Robots;
 use crate::time::{Mono, Wall};
-use crate::url::{AddressKey, Host, Origin};
+use crate::url::{AddressKey, Fingerprint, Host, Origin};
 
 /// Where a host is. Exactly one place at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,24 @@ pub struct RulesOf {
     pub failures: u32,
     /// The last answer, for people.
     pub seen: Option<Seen>,
+    /// It fails while other origins of its host answer.
+    pub trouble: Option<Trouble>,
     /// Where it is to be had after a redirect, and how many redirects led there.
     pub moved: Option<(crate::url::Url, u8)>,
+}
+
+/// The failures in a row of one origin of a host. A page can link to any port of its host, and most do not answer: that must
+/// not stop the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Trouble {
+    /// How many.
+    pub failures: u32,
+    /// The last of them.
+    pub failure: Failure,
+    /// The first of them.
+    pub since: Wall,
+    /// Until when it is left alone.
+    pub not_before: Mono,
 }
 
 /// An answer to a request for a robots.txt.
@@ -178,6 +194,8 @@ pub struct HostState {
     pub not_before_wall: Wall,
     /// Smoothed response time.
     pub response: Option<Duration>,
+    /// URLs that it answered with 429 or 503 although it was well before.
+    pub busy_urls: VecDeque<Fingerprint>,
     /// Failures in a row.
     pub failures: u32,
     /// The first of them.
@@ -205,6 +223,7 @@ impl HostState {
             not_before: Mono(0),
             not_before_wall: Wall(0),
             response: None,
+            busy_urls: VecDeque::new(),
             failures: 0,
             failing_since: None,
             failure: None,
@@ -238,7 +257,8 @@ impl HostState {
             Some(at) => at,
             None => {
                 if self.rules.len() >= crate::limits::ORIGINS_MAX {
-                    self.rules.remove(0);
+                    let useless = self.rules.iter().position(|of| of.rules.is_none());
+                    self.rules.remove(useless.unwrap_or(0));
                 }
                 self.rules.push(RulesOf {
                     origin: origin.clone(),
@@ -246,6 +266,7 @@ impl HostState {
                     ask_after: Mono(0),
                     failures: 0,
                     seen: None,
+                    trouble: None,
                     moved: None,
                 });
                 self.rules.len() - 1

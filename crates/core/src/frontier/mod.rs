@@ -12,5 +12,5 @@
 mod host;
 mod workbench;
 
-pub use host::{Errand, HostState, Name, Place, Rules, RulesOf, Seen, Wait};
+pub use host::{Errand, HostState, Name, Place, Rules, RulesOf, Seen, Trouble, Wait};
 pub use workbench::{Alarm, Workbench};

@@ -107,15 +107,17 @@ impl Workbench {
     pub fn next_ready(&mut self) -> Option<u32> {
         while let Some(index) = self.ready.pop_front() {
             if self.hosts[index as usize].place == Place::Ready {
+                // It has left the queue; whoever asked puts it where it goes next.
+                self.put(index, Place::Idle);
                 return Some(index);
             }
         }
         None
     }
 
-    /// Whether any host is in the ready queue.
-    pub fn any_ready(&self) -> bool {
-        self.counts.ready > 0
+    /// How many hosts are in the ready queue, and some that have left it.
+    pub fn ready_len(&self) -> usize {
+        self.ready.len()
     }
 
     /// The moment of the next alarm.

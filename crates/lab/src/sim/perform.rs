@@ -34,12 +34,14 @@ impl Sim<'_> {
                 Action::Admit { place, record } => {
                     process.answers.push_back(Event::Admitted(process.store.admit(place, &record)));
                 }
-                Action::Take { host, max } => match process.store.take(&host, max, clock.wall) {
-                    Ok(taken) => process.answers.push_back(Event::Taken(taken)),
-                    Err(error) => {
-                        return Err((Promise::NothingLost, format!("{host} cannot be read: {error}")));
+                Action::Take { host, max, fresh_first } => {
+                    match process.store.take(&host, max, fresh_first, clock.wall) {
+                        Ok(taken) => process.answers.push_back(Event::Taken(taken)),
+                        Err(error) => {
+                            return Err((Promise::NothingLost, format!("{host} cannot be read: {error}")));
+                        }
                     }
-                },
+                }
                 Action::PutBack { host, due } => process.store.put_back(&host, due),
                 Action::Resolve { host } => {
                     let wait = Duration::from_millis(1 + self.random.below(60));
