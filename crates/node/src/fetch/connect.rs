@@ -9,7 +9,6 @@ use nephila_core::agent::FetchError;
 use nephila_core::record::Failure;
 use nephila_core::settings::Private;
 use nephila_core::url::Origin;
-use rustix::io::Errno;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -20,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::pool::Pool;
-use super::record::Wire;
+use super::record::{Wire, is_short_of};
 use super::{SetupError, failed};
 
 /// How long an address has for itself before the next one is tried too (RFC 8305, section 5).
@@ -99,7 +98,7 @@ impl Connector {
                         done.map_err(|error| failed(Failure::NotTried, error))?;
                     match result {
                         Ok(stream) => return Ok((stream, address)),
-                        Err(error) if is_local(&error) => {
+                        Err(error) if is_short_of(&error) => {
                             contacted.retain(|tried| *tried != address);
                             if !pool.close_one() {
                                 return Err(failed(Failure::NotTried, error));
@@ -136,11 +135,6 @@ impl Connector {
         contacted.push(to.ip());
         attempts.spawn_local(async move { (to.ip(), TcpStream::connect(to).await) });
     }
-}
-
-/// Whether an error is this machine's and says nothing of the other one.
-fn is_local(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 fn tls_config(ca_pem: Option<&[u8]>) -> Result<ClientConfig, SetupError> {

@@ -19,6 +19,7 @@ mod read;
 mod record;
 
 use std::fmt::Display;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -47,7 +48,7 @@ use exchange::{Connection, ExchangeLimits, Manner};
 use pool::Pool;
 use read::Reader;
 pub use record::Reservation;
-use record::{Budget, Recording, Store};
+use record::{Recording, Store};
 
 const ACCEPT_VALUE: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 const ACCEPT_ENCODING_VALUE: &str = "gzip, deflate, br, zstd";
@@ -149,6 +150,9 @@ pub struct Outcome {
     pub fetched: Fetched,
     /// For the archive: there if and only if there is an answer.
     pub capture: Option<Captured>,
+    /// Why this machine could not keep what was received. It could not keep the next answer either, so nobody should be
+    /// asked for one.
+    pub unkept: Option<io::Error>,
 }
 
 /// What went over the wire.
@@ -207,15 +211,12 @@ impl Fetcher {
         headers.insert(0, (USER_AGENT, header_value("User-Agent", config.user_agent)?));
         let decode_limits =
             DecodeLimits { bytes_max: config.decode_bytes_max, ratio_max: config.decode_ratio_max };
+        let store = Rc::new(Store::new(config.memory_bytes, config.spill_bytes, config.spill_dir));
         Ok(Rc::new(Fetcher {
-            store: Rc::new(Store {
-                budget: Budget::new(config.memory_bytes),
-                spill_bytes: config.spill_bytes,
-                spill_dir: config.spill_dir,
-            }),
             connector: Connector::new(config.ca_pem.as_deref(), config.private, config.connect_timeout)?,
             pool: Pool::new(config.idle_connections_max, config.idle_timeout),
-            reader: Reader::new(&config.token, decode_limits),
+            reader: Reader::new(Rc::clone(&store), &config.token, decode_limits),
+            store,
             limits: ExchangeLimits {
                 head_bytes_max: config.head_bytes_max,
                 body_bytes_max: config.body_bytes_max,
@@ -256,7 +257,7 @@ impl Fetcher {
             contacted: progress.contacted,
             result,
         };
-        Outcome { fetched, capture }
+        Outcome { fetched, capture, unkept: self.store.failure.take() }
     }
 
     /// Everything up to the last byte.

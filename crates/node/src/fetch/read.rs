@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use nephila_archive::Content as Wire;
@@ -23,6 +24,7 @@ use tokio::sync::Semaphore;
 use super::decode::{Coding, DecodeLimits, End, codings, decode, is_gzip};
 use super::failed;
 use super::head::Head;
+use super::record::Store;
 
 /// The longest body that is read at once, as received and decoded.
 const INLINE_BYTES_MAX: usize = 1 << 20;
@@ -33,6 +35,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// Reads answers.
 pub(super) struct Reader {
+    store: Rc<Store>,
     token: Arc<str>,
     limits: DecodeLimits,
     /// Held by whoever reads a long body.
@@ -51,8 +54,12 @@ struct Plan {
 }
 
 impl Reader {
-    pub(super) fn new(token: &str, limits: DecodeLimits) -> Reader {
-        Reader { token: token.into(), limits, long: Arc::new(Semaphore::new(1)) }
+    pub(super) fn new(store: Rc<Store>, token: &str, limits: DecodeLimits) -> Reader {
+        Reader { store, token: token.into(), limits, long: Arc::new(Semaphore::new(1)) }
+    }
+
+    fn unreadable(&self, error: io::Error) -> FetchError {
+        self.store.fail("read back", error)
     }
 
     /// Reads an answer that was received at `now`, and gives its bytes back.
@@ -65,7 +72,8 @@ impl Reader {
     ) -> Result<(Answer, Wire), FetchError> {
         let length = length(&wire);
         let is_short = matches!(wire, Wire::Memory(_)) && length <= INLINE_BYTES_MAX as u64;
-        let first = Message::split(&wire, if is_short { length } else { FIRST_BYTES }).map_err(unreadable)?;
+        let first = Message::split(&wire, if is_short { length } else { FIRST_BYTES })
+            .map_err(|error| self.unreadable(error))?;
         let Some(head) = Head::parse(&first.head) else {
             return Err(failed(Failure::Malformed, "the head is not http"));
         };
@@ -111,7 +119,7 @@ impl Reader {
             Ok((content, wire))
         });
         match reading.await {
-            Ok(read) => read.map_err(unreadable),
+            Ok(read) => read.map_err(|error| self.unreadable(error)),
             // A body that makes a parser panic must not end the crawl.
             Err(error) => Err(failed(Failure::Malformed, format_args!("reading it failed: {error}"))),
         }
@@ -162,10 +170,6 @@ impl Plan {
 fn is_html(head: &Head<'_>, codings: &[Coding], payload: &[u8]) -> bool {
     let (first, _) = decode(payload, codings, SNIFF_BYTES_MAX);
     kind(head.text("content-type").as_deref(), &first) == ContentKind::Html
-}
-
-fn unreadable(error: io::Error) -> FetchError {
-    failed(Failure::NotTried, format_args!("the answer could not be read back: {error}"))
 }
 
 fn length(wire: &Wire) -> u64 {

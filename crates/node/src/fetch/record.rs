@@ -19,6 +19,7 @@ use hyper::rt::ReadBufCursor;
 use nephila_archive::Content;
 use nephila_core::agent::FetchError;
 use nephila_core::record::Failure;
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -70,6 +71,29 @@ pub(super) struct Store {
     pub(super) spill_bytes: usize,
     /// Where such files are made.
     pub(super) spill_dir: PathBuf,
+    /// Why recordings cannot be kept any more.
+    pub(super) failure: RefCell<Option<io::Error>>,
+}
+
+impl Store {
+    pub(super) fn new(memory_bytes: usize, spill_bytes: usize, spill_dir: PathBuf) -> Store {
+        Store { budget: Budget::new(memory_bytes), spill_bytes, spill_dir, failure: RefCell::new(None) }
+    }
+
+    /// What it means for a fetch that its recording could not be kept, or not be read back. It is noted too, unless it
+    /// passes by itself: the next recording would fare no better.
+    pub(super) fn fail(&self, what: &str, error: io::Error) -> FetchError {
+        let failure = failed(Failure::NotTried, format_args!("the answer could not be {what}: {error}"));
+        if !is_short_of(&error) {
+            self.failure.replace(Some(error));
+        }
+        failure
+    }
+}
+
+/// Whether an error says that this machine is short of something that others will give back.
+pub(super) fn is_short_of(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 /// What was recorded of one exchange.
@@ -115,9 +139,7 @@ impl Recording {
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Result<(), FetchError> {
-        self.keep(bytes).map_err(|error| {
-            failed(Failure::NotTried, format_args!("the answer could not be kept: {error}"))
-        })?;
+        self.keep(bytes).map_err(|error| self.store.fail("kept", error))?;
         match self.bytes_max {
             Some(bytes_max) if self.length > bytes_max => {
                 Err(failed(Failure::Malformed, "endless interim answers"))
@@ -255,7 +277,7 @@ mod tests {
     use super::*;
 
     fn store(budget_bytes: usize, spill_bytes: usize) -> Rc<Store> {
-        Rc::new(Store { budget: Budget::new(budget_bytes), spill_bytes, spill_dir: std::env::temp_dir() })
+        Rc::new(Store::new(budget_bytes, spill_bytes, std::env::temp_dir()))
     }
 
     async fn recording(store: &Rc<Store>) -> Recording {
@@ -307,13 +329,34 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn says_when_there_is_no_room_for_files() {
-        let store = Rc::new(Store {
-            budget: Budget::new(1 << 20),
-            spill_bytes: 10,
-            spill_dir: "/nonexistent/spill".into(),
-        });
+        let store = Rc::new(Store::new(1 << 20, 10, "/nonexistent/spill".into()));
         let mut recording = recording(&store).await;
         assert!(recording.receive(&[0; 10]).is_ok());
+        assert!(store.failure.take().is_none());
         assert!(recording.receive(&[0; 1]).is_err());
+        assert_eq!(store.failure.take().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    }
+
+    /// The real thing: a device that is always full.
+    #[tokio::test(flavor = "current_thread")]
+    async fn says_when_the_disk_is_full() {
+        let store = store(1 << 20, 10);
+        let mut recording = recording(&store).await;
+        recording.spilled = Some(File::options().write(true).open("/dev/full").unwrap());
+        assert_eq!(recording.receive(&[0; 11]).unwrap_err().failure, Failure::NotTried);
+        assert!(nephila_disk::is_full(&store.failure.take().unwrap()));
+    }
+
+    /// Descriptors come back when other fetches end: that is no reason to stop.
+    #[test]
+    fn what_passes_by_itself_is_not_noted() {
+        let store = store(1 << 20, 10);
+        for (errno, noted) in
+            [(Errno::MFILE, false), (Errno::NOMEM, false), (Errno::DQUOT, true), (Errno::IO, true)]
+        {
+            let error = store.fail("kept", errno.into());
+            assert_eq!(error.failure, Failure::NotTried);
+            assert_eq!(store.failure.take().is_some(), noted, "{errno}");
+        }
     }
 }

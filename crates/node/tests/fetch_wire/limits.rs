@@ -1,6 +1,6 @@
 //! Where a fetch ends although the server does not, and what it costs meanwhile.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -164,8 +164,11 @@ fn a_fetch_that_waits_for_memory_can_be_abandoned() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_kept_is_not_tried() {
+fn an_answer_that_cannot_be_kept_is_not_tried_and_said() {
     let page = format!("HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n{}", "x".repeat(4_000));
     let config = FetchConfig { spill_bytes: 1_000, spill_dir: "/nonexistent/spill".into(), ..config() };
-    assert_eq!(failure(&fetch_bytes(config, page.as_bytes())), Failure::NotTried);
+    let outcome = fetch_bytes(config, page.as_bytes());
+    assert_eq!(failure(&outcome), Failure::NotTried);
+    assert_eq!(outcome.unkept.map(|error| error.kind()), Some(ErrorKind::NotFound));
+    assert!(fetch_bytes(crate::server::config(), page.as_bytes()).unkept.is_none());
 }
