@@ -57,6 +57,8 @@ pub struct Settings {
     pub robots_elsewhere_max: Duration,
     /// Redirects of robots.txt that are followed.
     pub robots_redirects_max: u8,
+    /// Rules of robots.txt that are kept in memory; the others are read back from the journal when their host has its turn.
+    pub robots_bytes_max: usize,
     /// Redirects in a row that are followed.
     pub redirects_max: u8,
     /// Fetches at once.
@@ -101,6 +103,7 @@ impl Default for Settings {
             robots_stale_max: secs(30 * DAY),
             robots_elsewhere_max: secs(MINUTE),
             robots_redirects_max: 5,
+            robots_bytes_max: 64_000_000,
             redirects_max: 10,
             parallel: 512,
             resolve_parallel: 64,

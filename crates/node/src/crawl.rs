@@ -149,7 +149,7 @@ impl Run {
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
         let mut agent = Agent::new(settings, config.scope(seeds));
         let dir = directory.path();
-        let opened = writer::open(Arc::new(RealDisk), dir, config, &mut |record| agent.replay(record))?;
+        let opened = writer::open(Arc::new(RealDisk), dir, config, &mut |place, record| agent.replay(place, record))?;
         let spill = directory::spill(dir);
         std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
         let (inputs, received) = unbounded_channel();
@@ -272,6 +272,10 @@ impl Run {
                         Ok(taken) => self.answers.push_back(Event::Taken(taken)),
                         Err(error) => self.fail(&error),
                     }
+                }
+                Action::Recall { host, place } => {
+                    let record = self.store.record(place).ok().map(Box::new);
+                    self.answers.push_back(Event::Recalled { host, record, place });
                 }
                 Action::PutBack { host, due } => self.store.put_back(&host, due),
                 Action::Resolve { host } => {

@@ -279,13 +279,13 @@ pub fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
     config: &Config,
-    replay: &mut dyn FnMut(&Record),
+    replay: &mut dyn FnMut(u64, &Record),
 ) -> Result<Opened, WriteError> {
     let limits = store_limits(&config.settings);
     let warcs = directory::archive(dir);
     let mut recovery = nephila_archive::recover(&disk, &warcs)?;
     let holds = |pointer: &Pointer| recovery.holds(&pointer_of(pointer));
-    let (store, journal) = Store::open(disk.clone(), dir, limits, &holds, &mut |_, record| replay(record))?;
+    let (store, journal) = Store::open(disk.clone(), dir, limits, &holds, replay)?;
     if let Some(serial) = store.archive_serial_max() {
         recovery.reserve(SHARD, serial);
     }

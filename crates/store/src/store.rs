@@ -299,6 +299,11 @@ impl Store {
         });
     }
 
+    /// The record at a place in the journal.
+    pub fn record(&self, place: u64) -> Result<Record> {
+        self.reader.record(place)
+    }
+
     /// All that the store knows of a URL.
     pub fn look_up(&self, url: &Url) -> Result<Option<Known>> {
         let Some(id) = self.find(&Host::of(url), Fingerprint::of(url)) else { return Ok(None) };

@@ -107,6 +107,11 @@ impl Agent {
                     let errand = Errand { origin, url, hops, until: Mono::NEVER };
                     return self.request(index, Task::Rules { home: index, errand }, now, out);
                 }
+                Word::Recall { place } => {
+                    let host = self.bench.host(index).name.clone();
+                    self.bench.put(index, Place::Taking);
+                    return out.push(Action::Recall { host, place });
+                }
                 Word::Wait { until, failure } => {
                     let not_before = now.wall_after(until.since(now.mono));
                     self.turn_down(index, Outcome::Retry { failure, status: None, not_before }, now, out);

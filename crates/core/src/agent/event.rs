@@ -44,6 +44,15 @@ pub enum Event {
         /// The record as it was written: with where its capture is, and without what the sieve knew already.
         record: Box<Record>,
     },
+    /// The answer to [`Action::Recall`].
+    Recalled {
+        /// The host.
+        host: Host,
+        /// The record, if it could be read.
+        record: Option<Box<Record>>,
+        /// Where it is.
+        place: u64,
+    },
     /// The operator speaks.
     Control(Control),
     /// Time has passed.
@@ -68,6 +77,13 @@ pub enum Action {
         max: usize,
         /// Those that were never handed over before those that come back: what came back may be why the host fails.
         fresh_first: bool,
+    },
+    /// Read back a record with the robots.txt of a host; answered by [`Event::Recalled`].
+    Recall {
+        /// The host.
+        host: Host,
+        /// Where the record is in the journal.
+        place: u64,
     },
     /// Put URLs that were taken and not tried back at the head of their queue.
     PutBack {

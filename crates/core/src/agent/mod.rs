@@ -81,6 +81,9 @@ pub struct Agent {
     /// Offers to the sieve that have no answer yet.
     admitting: u64,
     blocks: BTreeSet<Block>,
+    /// The memory that rules of robots.txt take, and the host whose rules were dropped last.
+    rules_bytes: usize,
+    rules_hand: u32,
     totals: Totals,
     over: OverLimit,
     queue: u64,
@@ -114,6 +117,8 @@ impl Agent {
             pages_in_flight: 0,
             admitting: 0,
             blocks: BTreeSet::new(),
+            rules_bytes: 0,
+            rules_hand: 0,
             totals: Totals::default(),
             over: OverLimit::default(),
             queue: 0,
@@ -129,8 +134,8 @@ impl Agent {
         }
     }
 
-    /// Takes in a record of an earlier run. All of them, in order, before [`Agent::start`].
-    pub fn replay(&mut self, record: &Record) {
+    /// Takes in a record of an earlier run, and where it is in the journal. All of them, in order, before [`Agent::start`].
+    pub fn replay(&mut self, place: u64, record: &Record) {
         self.totals.count(record);
         match record {
             Record::Settled(settled) => {
@@ -152,6 +157,7 @@ impl Agent {
                 }
                 self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
                 self.note_seen(robots);
+                self.rules_are_at(robots, place);
                 self.touch_earlier_run(robots.at);
             }
             Record::Host(record) => {
@@ -229,6 +235,7 @@ impl Agent {
             Event::Resolved { host, answer } => self.on_resolved(&host, answer, now, out),
             Event::Fetched(fetched) => self.on_fetched(fetched, now, out),
             Event::Recorded { ticket, place, record } => self.on_recorded(ticket, place, record, now, out),
+            Event::Recalled { host, record, place } => self.on_recalled(&host, place, record, now, out),
             Event::Control(control) => self.on_control(control, now, out),
             Event::Wake => {}
         }
@@ -320,6 +327,7 @@ impl Agent {
         }
         if let Record::Robots(robots) = &*record {
             self.note_seen(robots);
+            self.rules_are_at(robots, place);
         }
         if !record.found().is_empty() {
             self.admitting += 1;

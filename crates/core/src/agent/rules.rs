@@ -23,6 +23,10 @@ pub(super) enum Word {
         until: Mono,
         failure: Failure,
     },
+    /// Something that is not in memory but there in the journal.
+    Recall {
+        place: u64,
+    },
     /// Nothing, and it will not be asked again.
     GivenUp,
     /// Nothing yet: it must be asked for, there.
@@ -55,7 +59,13 @@ impl Agent {
             let (url, hops) = of.and_then(|of| of.moved.clone()).unwrap_or_else(|| (origin.robots_url(), 0));
             return Word::Ask { url, hops };
         };
-        let decision = rules.robots.decide(path_and_query(url));
+        let Some(robots) = &rules.robots else {
+            return match rules.place {
+                Some(place) => Word::Recall { place },
+                None => Word::Ask { url: origin.robots_url(), hops: 0 },
+            };
+        };
+        let decision = robots.decide(path_and_query(url));
         match decision.rule {
             Some(rule) if !decision.allowed => {
                 Word::Disallowed { line: rule.line, rule: rule.text.to_string() }
@@ -215,8 +225,87 @@ impl Agent {
         (of.moved, of.failures, of.ask_after, of.trouble) = (None, 0, Mono(0), None);
         // The names of the sitemaps have done their work; what is kept for each host should be small.
         robots.sitemaps = Vec::new();
-        of.rules = Some(Rules { robots, fetched: at, fresh_until, etag, last_modified });
+        let (bytes, crawl_delay) = (robots.memory_bytes(), robots.crawl_delay);
+        let before = of.rules.replace(Rules {
+            robots: Some(robots),
+            bytes,
+            crawl_delay,
+            place: None,
+            fetched: at,
+            fresh_until,
+            etag,
+            last_modified,
+        });
+        self.rules_bytes += bytes;
+        self.rules_bytes -= before.filter(|rules| rules.robots.is_some()).map_or(0, |rules| rules.bytes);
         found
+    }
+
+    /// Notes that a robots.txt is durable, there: from now on its rules can be read back.
+    pub(super) fn rules_are_at(&mut self, robots: &RobotsRecord, place: u64) {
+        if matches!(robots.outcome, RobotsOutcome::Rules { .. } | RobotsOutcome::None { .. }) {
+            let home = self.bench.index(&robots.origin.host);
+            if let Some(rules) = &mut self.bench.host_mut(home).rules_of_mut(&robots.origin).rules {
+                rules.place = Some(place);
+            }
+            self.make_room_for_rules(home);
+        }
+    }
+
+    /// Drops rules from memory that can be read back, host by host, until there is room.
+    fn make_room_for_rules(&mut self, except: u32) {
+        for _ in 0..self.bench.len() {
+            if self.rules_bytes <= self.settings.robots_bytes_max {
+                return;
+            }
+            self.rules_hand = (self.rules_hand + 1) % self.bench.len();
+            if self.rules_hand == except {
+                continue;
+            }
+            for of in &mut self.bench.host_mut(self.rules_hand).rules {
+                if let Some(rules) = of.rules.as_mut().filter(|rules| rules.place.is_some())
+                    && rules.robots.take().is_some()
+                {
+                    self.rules_bytes -= rules.bytes;
+                }
+            }
+        }
+    }
+
+    /// Rules were read back; or could not be, and are asked for again.
+    pub(super) fn on_recalled(
+        &mut self,
+        host: &Host,
+        place: u64,
+        record: Option<Box<Record>>,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(index) = self.bench.find(host) else { return };
+        let robots = match record.as_deref() {
+            Some(Record::Robots(RobotsRecord { outcome: RobotsOutcome::Rules { body, .. }, .. })) => {
+                Some(Robots::parse(body, &self.settings.token))
+            }
+            Some(Record::Robots(RobotsRecord { outcome: RobotsOutcome::None { .. }, .. })) => {
+                Some(Robots::allow_all())
+            }
+            _ => None,
+        };
+        let of = self.bench.host_mut(index).rules.iter_mut();
+        let found = of.filter_map(|of| of.rules.as_mut()).find(|rules| rules.place == Some(place));
+        if let Some(rules) = found.filter(|rules| rules.robots.is_none()) {
+            match robots {
+                Some(mut robots) => {
+                    robots.sitemaps = Vec::new();
+                    rules.bytes = robots.memory_bytes();
+                    self.rules_bytes += rules.bytes;
+                    rules.robots = Some(robots);
+                }
+                None => rules.place = None,
+            }
+        }
+        self.make_room_for_rules(index);
+        self.carry_on(index, now, out);
     }
 
     /// Remembers the last answer for people who ask.

@@ -187,6 +187,7 @@ struct Rig {
     etags: Vec<Option<String>>,
     in_flight: BTreeMap<FetchId, (Mono, Url)>,
     records: Vec<Record>,
+    recalled: u32,
     ended: Option<StopReason>,
 }
 
@@ -208,6 +209,7 @@ impl Rig {
             etags: Vec::new(),
             in_flight: BTreeMap::new(),
             records: Vec::new(),
+            recalled: 0,
             ended: None,
         }
     }
@@ -246,7 +248,7 @@ impl Rig {
             self.store.queues.entry(Host::of(&due.url)).or_default().push_front(due);
         }
         for record in &self.records {
-            self.agent.replay(record);
+            self.agent.replay(0, record);
         }
         for (_, due) in &self.store.deferred {
             self.store.queues.entry(Host::of(&due.url)).or_default();
@@ -334,6 +336,14 @@ impl Rig {
                 Action::Take { host, max, fresh_first } => {
                     let taken = self.store.take(&host, max, fresh_first, self.at().wall);
                     self.later(Duration::ZERO, Event::Taken(taken));
+                }
+                Action::Recall { host, place } => {
+                    self.recalled += 1;
+                    let of_host =
+                        |record: &&Record| matches!(record, Record::Robots(of) if of.origin.host == host);
+                    let record =
+                        self.records.iter().rev().find(of_host).map(|record| Box::new(record.clone()));
+                    self.later(Duration::ZERO, Event::Recalled { host, record, place });
                 }
                 Action::PutBack { host, due } => self.store.put_back(&host, due),
                 Action::Resolve { host } => self.resolve(host),
@@ -1065,4 +1075,32 @@ fn waits_survive_a_restart() {
         about(times[1] - times[0] - 0.1, wait);
         assert_eq!(rig.times(A_ROBOTS).len(), 1, "rules survive too");
     }
+}
+
+#[test]
+fn rules_that_find_no_room_in_memory_are_read_back() {
+    let rules = || vec![robots("User-agent: *\nDisallow: /no")];
+    let robots_txts: Vec<String> = (0..9).map(|host| format!("http://h{host}.example/robots.txt")).collect();
+    let plan: Vec<(&str, Vec<_>)> = robots_txts.iter().map(|url| (url.as_str(), rules())).collect();
+    let seeds: Vec<String> = (0..9)
+        .flat_map(|host| ["yes", "no", "more"].map(|page| format!("http://h{host}.example/{page}")))
+        .collect();
+    let seeds: Vec<&str> = seeds.iter().map(String::as_str).collect();
+    let mut rig = Rig::with(&plan);
+    rig.settings.robots_bytes_max = 0;
+    rig.agent = Agent::new(rig.settings.clone(), Scope::new(ScopeKind::Any, Vec::new(), Vec::new()));
+    let mut rig = rig.crawl(&seeds, HOUR);
+    for seed in seeds {
+        let outcome = rig.outcome(seed).unwrap().0;
+        assert_eq!(
+            matches!(outcome, Outcome::Disallowed { .. }),
+            seed.ends_with("/no"),
+            "{seed}: {outcome:?}"
+        );
+    }
+    for url in &robots_txts {
+        assert_eq!(rig.times(url).len(), 1, "{url} was asked for again instead of being read back");
+    }
+    assert!(rig.recalled > 0);
+    rig.check();
 }

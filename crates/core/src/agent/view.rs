@@ -92,7 +92,9 @@ impl Agent {
             .find(&Host::of(url))
             .and_then(|index| self.bench.host(index).rules_of(&Origin::of(url))?.rules.as_ref());
         let Some(rules) = rules else { return RobotsView::NotYet };
-        let decision = rules.robots.decide(path_and_query(url));
+        // Rules that were dropped from memory are read back when their host has its turn.
+        let Some(robots) = &rules.robots else { return RobotsView::NotYet };
+        let decision = robots.decide(path_and_query(url));
         if decision.allowed {
             return RobotsView::Allowed;
         }

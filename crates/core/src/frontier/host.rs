@@ -140,8 +140,14 @@ pub struct Seen {
 /// Rules in use.
 #[derive(Debug)]
 pub struct Rules {
-    /// The rules themselves.
-    pub robots: Robots,
+    /// The rules themselves, unless there was no room for them.
+    pub robots: Option<Robots>,
+    /// How much memory they take.
+    pub bytes: usize,
+    /// The crawl-delay that they ask for.
+    pub crawl_delay: Option<Duration>,
+    /// Where in the journal they are, once they are durable.
+    pub place: Option<u64>,
     /// When they were had.
     pub fetched: Wall,
     /// Until when they need not be asked for again.
@@ -243,7 +249,7 @@ impl HostState {
 
     /// The longest crawl-delay that any of its origins asks for.
     pub fn crawl_delay(&self) -> Option<Duration> {
-        self.rules.iter().filter_map(|of| of.rules.as_ref()?.robots.crawl_delay).max()
+        self.rules.iter().filter_map(|of| of.rules.as_ref()?.crawl_delay).max()
     }
 
     /// What is remembered of one of its origins.

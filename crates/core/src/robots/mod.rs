@@ -77,6 +77,13 @@ impl Robots {
         parse::parse(body, token)
     }
 
+    /// About how much memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let rule = |rule: &Rule| size_of::<Rule>() + rule.text.len() + rule.pattern.len() + 32;
+        let sitemaps: usize = self.sitemaps.iter().map(|url| size_of::<String>() + url.len()).sum();
+        size_of::<Robots>() + self.rules.iter().map(rule).sum::<usize>() + sitemaps
+    }
+
     /// What counts when a site has no robots.txt.
     pub fn allow_all() -> Robots {
         Robots { rules: Box::default(), allowed_otherwise: true, crawl_delay: None, sitemaps: Vec::new() }

@@ -141,6 +141,8 @@ impl<'a> Sim<'a> {
         let settings = Settings {
             seed,
             max_wait: if random.percent(50) { hours } else { Settings::default().max_wait },
+            // In every second run no rules stay in memory but those in use.
+            robots_bytes_max: if seed.is_multiple_of(2) { 0 } else { Settings::default().robots_bytes_max },
             private: if bug == Some(Bug::AsksPrivateAddresses) { Private::Allowed } else { Private::Refused },
             ..Settings::default()
         };
@@ -340,9 +342,9 @@ impl<'a> Sim<'a> {
         }
         let mut agent = Agent::new(self.config.settings.clone(), self.config.scope(&[]));
         let bug = self.bug;
-        let mut replay = |record: &Record| {
+        let mut replay = |place: u64, record: &Record| {
             if bug != Some(Bug::ForgetsHosts) || !matches!(record, Record::Host(_)) {
-                agent.replay(record);
+                agent.replay(place, record);
             }
         };
         let disk = Arc::new(self.disk.clone());

@@ -42,6 +42,10 @@ impl Sim<'_> {
                         }
                     }
                 }
+                Action::Recall { host, place } => {
+                    let record = process.store.record(place).ok().map(Box::new);
+                    process.answers.push_back(Event::Recalled { host, record, place });
+                }
                 Action::PutBack { host, due } => process.store.put_back(&host, due),
                 Action::Resolve { host } => {
                     let wait = Duration::from_millis(1 + self.random.below(60));

@@ -179,6 +179,8 @@ settings! {
             "How old a robots.txt may be that is used while a newer one cannot be had";
         advanced "robots-elsewhere-max" "DURATION" Span settings.robots_elsewhere_max:
             "How long a robots.txt that redirects to another host may wait in that host's queue";
+        advanced "robots-memory" "SIZE" Size settings.robots_bytes_max:
+            "Memory for rules of robots.txt; those that find no room are read back from the journal when they are needed";
         advanced "robots-redirects" "N" Count settings.robots_redirects_max: "Redirects of robots.txt that are followed";
     }
     Network {
