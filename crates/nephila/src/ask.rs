@@ -1,12 +1,14 @@
 //! The commands that ask a crawl something or tell it something: of the process that runs it or, when none does, of its
 //! files.
 
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use nephila_node::config::reference;
 use nephila_node::control::{self, Block, CallError, HostSort, Request, Response, block_name};
 use nephila_node::directory::{self, DirectoryError, Recorded};
+use nephila_node::display::harmless;
 use nephila_node::report::Why;
 use nephila_node::{seeds, why};
 use serde_json::json;
@@ -32,7 +34,7 @@ pub(crate) fn run(name: &str, matches: &ArgMatches) -> Ended {
         Response::Done if json => print_json(&json!({ "schema": 1, "done": true }))?,
         Response::Done => print(format!("{}\n", done(&request)))?,
         Response::Report { json: data, .. } if json => print_json(&data)?,
-        Response::Report { text, .. } => print(text)?,
+        Response::Report { text, .. } => print(harmless(&text).as_bytes())?,
         Response::Refused { why } => return Err(Failure::refused(why)),
     }
     Ok(0)
@@ -81,7 +83,13 @@ pub(crate) fn show(matches: &ArgMatches) -> Ended {
     let Some(capture) = &why.capture else {
         return Err(Failure::refused(format!("there is no archived answer: {}", why.state.text())));
     };
-    print(capture.read(&dir, matches.get_flag("raw")).map_err(anyhow::Error::from)?)?;
+    let raw = matches.get_flag("raw");
+    let answer = capture.read(&dir, raw).map_err(anyhow::Error::from)?;
+    if io::stdout().is_terminal() && !raw {
+        print(harmless(&String::from_utf8_lossy(&answer).replace("\r\n", "\n")).as_bytes())?;
+    } else {
+        print(answer)?;
+    }
     Ok(0)
 }
 

@@ -4,6 +4,7 @@
 //! no mode that would have to be restored: whatever ends the process, the terminal is usable. A display that cannot be
 //! written is no reason to stop a crawl, so errors of writing are ignored.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -193,6 +194,24 @@ pub fn note(text: &str) {
     print_above(text);
 }
 
+/// A text that servers may have had a part in, without what a terminal would obey: control characters and those that
+/// change the direction of writing are shown by their number.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let harms = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    };
+    if !text.contains(harms) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if harms(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
 /// Says on standard error what went wrong and why.
 pub fn error(error: &dyn Error) {
     let mut text = format!("error: {error}");
@@ -204,7 +223,7 @@ pub fn error(error: &dyn Error) {
         }
         source = cause.source();
     }
-    print_above(&text);
+    print_above(&harmless(&text));
 }
 
 /// Writes lines where the display was; the next update draws it again below them.
@@ -504,6 +523,17 @@ mod tests {
     fn shown(status: &Status, config: &Config, width: usize) -> Vec<String> {
         let lines = frame(status, RATES, config, Duration::from_secs(151), true);
         lines.iter().map(|line| line.paint(width, false)).collect()
+    }
+
+    #[test]
+    fn terminals_are_told_nothing_by_servers() {
+        for (text, shown) in [
+            ("plain: ü \n\ttext", "plain: ü \n\ttext"),
+            ("\u{1b}]0;x\u{7}\u{1b}[31m", "\\u{1b}]0;x\\u{7}\\u{1b}[31m"),
+            ("\u{9b}2J\r\u{202e}", "\\u{9b}2J\\u{d}\\u{202e}"),
+        ] {
+            assert_eq!(harmless(text), shown);
+        }
     }
 
     #[test]
