@@ -34,7 +34,7 @@ use crate::fetch::{Captured, FetchConfig, Fetcher, Outcome, SetupError};
 use crate::fetch_log::Attempt;
 use crate::summary::Summary;
 use crate::why::Crawl;
-use crate::writer::{self, Done, Job, WriteError, Writing};
+use crate::writer::{self, Done, Job, Opened, WriteError, Writing};
 
 /// Inputs that are handled before the display and the timers get a look in again.
 const INPUTS_MAX: usize = 256;
@@ -109,7 +109,7 @@ pub fn run(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CrawlError::Start)?;
     LocalSet::new().block_on(&runtime, async {
-        let mut run = Run::open(config, directory, &seeds)?;
+        let mut run = Run::open(config, directory, &seeds, display)?;
         let reason = run.work(seeds, display).await;
         run.requests.finish().await;
         run.close(directory, reason)
@@ -144,12 +144,19 @@ struct Run {
 }
 
 impl Run {
-    fn open(config: &Config, directory: &Directory, seeds: &[Url]) -> Result<Run, CrawlError> {
+    fn open(
+        config: &Config,
+        directory: &Directory,
+        seeds: &[Url],
+        display: &Display,
+    ) -> Result<Run, CrawlError> {
         let parallel = raise_descriptor_limit().min(config.settings.parallel);
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
         let mut agent = Agent::new(settings, config.scope(seeds));
         let dir = directory.path();
-        let opened = writer::open(Arc::new(RealDisk), dir, config, &mut |place, record| agent.replay(place, record))?;
+        let opened =
+            writer::open(Arc::new(RealDisk), dir, config, &mut |place, record| agent.replay(place, record))?;
+        say_mended(&opened, display);
         let spill = directory::spill(dir);
         std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
         let (inputs, received) = unbounded_channel();
@@ -407,6 +414,27 @@ impl Run {
             closed => closed?,
         }
         Ok(Summary::new(status, self.before, run_elapsed, reason, directory.path()))
+    }
+}
+
+/// Says what opening the crawl found broken.
+fn say_mended(opened: &Opened, display: &Display) {
+    let (store, pages) = (&opened.store, opened.lost_pages);
+    match (store.damaged(), store.torn_bytes()) {
+        (Some(kept), bytes) => crate::display::note(&format!(
+            "warning: the journal is damaged: {bytes} bytes of it do not count any more and are kept in {}; what they \
+             recorded is found and fetched again",
+            kept.display()
+        )),
+        (None, 0) => {}
+        (None, bytes) => {
+            display.say(&format!("note: cut {bytes} bytes that a crash left unfinished in the journal"))
+        }
+    }
+    if pages > 0 {
+        crate::display::note(&format!(
+            "warning: {pages} fetched pages are not in the archive any more and are fetched again"
+        ));
     }
 }
 

@@ -12,6 +12,7 @@ pub mod display;
 pub mod dns;
 pub mod fetch;
 pub mod fetch_log;
+mod lost_pages;
 pub mod report;
 pub mod seeds;
 pub mod summary;

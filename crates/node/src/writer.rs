@@ -7,7 +7,7 @@
 //! [`Writer`] does the work and knows no thread, so that tests and the simulator drive it over a disk that fails;
 //! [`Writing`] runs one on a thread of its own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -26,6 +26,7 @@ use crate::config::{Compress, Config, Durability};
 use crate::directory;
 use crate::fetch::Captured;
 use crate::fetch_log::{Attempt, FetchLog};
+use crate::lost_pages::{self, LostPages};
 
 /// Records that are handed over together at most.
 const BATCH_MAX: usize = 256;
@@ -55,6 +56,25 @@ pub enum WriteError {
     /// The log of fetches failed.
     #[error("cannot write the log of fetches")]
     Log(#[source] std::io::Error),
+    /// There is an archive without its journal.
+    #[error(
+        "{} holds WARC files, and the journal beside it is missing or empty: put the journal back, or start over with \
+         --fresh, which keeps the files",
+        .0.display()
+    )]
+    NoJournal(PathBuf),
+    /// The archive does not hold what the journal says it does.
+    #[error(
+        "pages that were fetched are not in {} any more, whose files are missing or cut short:\n{files}\nput the files \
+         back, or have the pages fetched again with --refetch-missing=true",
+        archive.display()
+    )]
+    LostPages {
+        /// Where they should be.
+        archive: PathBuf,
+        /// The files, a line each.
+        files: String,
+    },
 }
 
 impl WriteError {
@@ -63,7 +83,8 @@ impl WriteError {
         match self {
             WriteError::Archive(error) => error.kind() == nephila_archive::ErrorKind::DiskFull,
             WriteError::Journal(error) => error.kind() == nephila_store::ErrorKind::DiskFull,
-            WriteError::Log(error) => error.kind() == std::io::ErrorKind::StorageFull,
+            WriteError::Log(error) => nephila_disk::is_full(error),
+            WriteError::NoJournal(_) | WriteError::LostPages { .. } => false,
         }
     }
 }
@@ -121,6 +142,8 @@ impl Writer {
         match &mut *job.record {
             Record::Settled(settled) => settled.capture = pointer,
             Record::Robots(robots) => robots.capture = pointer,
+            // So that a run that ended has all its files, whatever a power cut does: see `lost_pages`.
+            Record::RunEnded { .. } => self.archive.sync()?,
             _ => {}
         }
         let place = self.journal.append(&job.record)?;
@@ -271,10 +294,12 @@ pub struct Opened {
     pub store: Store,
     /// Where records and captures go.
     pub writer: Writer,
+    /// Pages that counted, are not in the archive any more, and are fetched again.
+    pub lost_pages: u64,
 }
 
 /// Opens archive, store and log of a crawl's directory and makes them whole again after whatever ended the last run.
-/// Each record of earlier runs is given to `replay`, in order.
+/// Each record of earlier runs is given to `replay`, in order. What no crash can have done is not mended but refused.
 pub fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
@@ -283,9 +308,24 @@ pub fn open(
 ) -> Result<Opened, WriteError> {
     let limits = store_limits(&config.settings);
     let warcs = directory::archive(dir);
+    if !Store::exists(&*disk, dir)? && has_warcs(&*disk, &warcs)? {
+        return Err(WriteError::NoJournal(warcs));
+    }
     let mut recovery = nephila_archive::recover(&disk, &warcs)?;
-    let holds = |pointer: &Pointer| recovery.holds(&pointer_of(pointer));
-    let (store, journal) = Store::open(disk.clone(), dir, limits, &holds, replay)?;
+    let lost = LostPages::default();
+    let holds = |pointer: &Pointer| {
+        let held = recovery.holds(&pointer_of(pointer));
+        lost.see_pointer(pointer, held);
+        held
+    };
+    let (store, journal) = Store::open(disk.clone(), dir, limits, &holds, &mut |place, record| {
+        lost.see_record(record);
+        replay(place, record);
+    })?;
+    let (explained, others) = lost.finish();
+    if !others.is_empty() && !config.refetch_missing {
+        return Err(WriteError::LostPages { archive: warcs, files: lost_pages::listed(&others) });
+    }
     if let Some(serial) = store.archive_serial_max() {
         recovery.reserve(SHARD, serial);
     }
@@ -298,7 +338,15 @@ pub fn open(
         sync_every: config.sync_every,
         sync_bytes: config.sync_bytes,
     };
-    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace) })
+    let lost_pages = explained.values().chain(others.values()).sum();
+    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace), lost_pages })
+}
+
+fn has_warcs(disk: &dyn Disk, warcs: &Path) -> Result<bool, WriteError> {
+    let files = disk.list(warcs).map_err(|source| {
+        WriteError::Archive(nephila_archive::Error::Io { action: "list", path: warcs.to_owned(), source })
+    })?;
+    Ok(files.iter().any(|path| path.to_string_lossy().contains(".warc")))
 }
 
 fn warc_options(config: &Config) -> nephila_archive::Options {

@@ -72,6 +72,7 @@ pub struct Config {
     pub compress: Compress,
     pub warc_roll_bytes: u64,
     pub warc_prefix: String,
+    pub refetch_missing: bool,
     pub durability: Durability,
     pub sync_every: Duration,
     pub sync_bytes: u64,
@@ -113,6 +114,7 @@ impl Default for Config {
             compress: Compress::Gzip,
             warc_roll_bytes: 1_000_000_000,
             warc_prefix: "nephila".to_owned(),
+            refetch_missing: false,
             durability: Durability::Kernel,
             sync_every: secs(1),
             sync_bytes: 64_000_000,
@@ -407,6 +409,7 @@ mod tests {
             ("", "ca", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "no certificate"),
             ("", "compress", "zstd", "does not write zstd yet"),
             ("", "durability", "disk", "use kernel or power"),
+            ("", "refetch-missing", "maybe", "use true or false"),
             ("", "slow-factor", "-1", "at least 0"),
             ("", "parallel", "0", "parallel: must be more than 0"),
             ("", "backoff-max", "1s", "backoff-max: must be at least backoff-min"),
@@ -448,6 +451,10 @@ mod tests {
             assert_eq!(text.lines().count() > 40, !only_changed, "{text}");
         }
         assert_eq!(build("", &[]).unwrap().to_toml(true, &[]), "");
+        // What is meant for one run is not recorded.
+        let once = build("refetch-missing = true", &[]).unwrap();
+        assert!(once.refetch_missing);
+        assert_eq!(once.to_toml(true, &[]), "");
     }
 
     #[test]

@@ -113,6 +113,21 @@ macro_rules! settings {
     (@advanced) => { true };
 }
 
+/// Yes or no for one run. It is never written back: a crawl that goes on later is asked again.
+struct Once;
+
+impl Codec<bool> for Once {
+    fn read(given: &Given<'_>) -> Result<bool, String> {
+        match given.words {
+            [word] => word.trim().parse().map_err(|_| format!("{word:?} is not possible: use true or false")),
+            words => Err(format!("{} values are given: write one", words.len())),
+        }
+    }
+    fn show(_: &bool) -> Option<Shown> {
+        None
+    }
+}
+
 /// Whether a codec takes several values; the accessor only says which type it is to read.
 const fn many_of<T, C: Codec<T>>(_field: fn(&Config) -> &T, _codec: fn() -> C) -> bool {
     C::MANY
@@ -208,6 +223,8 @@ settings! {
         common "compress" "HOW" Choice compress: "How WARC files are compressed: gzip or none";
         advanced "warc-size" "SIZE" Size warc_roll_bytes: "A WARC file of this size is closed and another begun";
         advanced "warc-prefix" "NAME" Name warc_prefix: "What the names of WARC files start with";
+        advanced "refetch-missing" "BOOL" Once refetch_missing:
+            "true: go on although WARC files were removed, and fetch their pages again. Not recorded with the crawl";
         advanced "durability" "HOW" Choice durability:
             "When a page counts: kernel (handed to the kernel: survives the end of the process) or power (synced to the disk: survives the loss of power)";
         advanced "sync-every" "DURATION" Span sync_every: "How often what was written is synced to the disk, at least";
