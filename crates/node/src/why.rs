@@ -246,7 +246,9 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
         return Ok(Response::Done);
     }
     let mut agent = Agent::new(recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
-    let store = Store::open_read_only(disk, dir, limits, &|_| true, &mut |place, record| agent.replay(place, record))?;
+    let store = Store::open_read_only(disk, dir, limits, &|_| true, &mut |place, record| {
+        agent.replay(place, record)
+    })?;
     let now = Clock::now();
     agent.start(now, stored_hosts(&store), store.kept_out(), &mut Vec::new());
     let mut crawl =
