@@ -65,6 +65,7 @@ fn setting(setting: &'static Setting) -> Arg {
     let arg = arg.action(if setting.many { ArgAction::Append } else { ArgAction::Set });
     match setting.name {
         "urls" => return arg.num_args(0..),
+        "refetch-missing" => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
         // `--allow-private URL` must not take the URL for a network.
         "allow-private" => arg.num_args(0..=1).require_equals(true).default_missing_value("all"),
         "include" | "exclude" => arg.allow_hyphen_values(true),

@@ -114,7 +114,7 @@ impl DirectoryError {
     /// The exit code of a process that ends with it.
     pub fn exit_code(&self) -> u8 {
         match self {
-            DirectoryError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => 4,
+            DirectoryError::Io { source, .. } if nephila_disk::is_full(source) => 4,
             DirectoryError::Io { .. } | DirectoryError::Locked { .. } | DirectoryError::Damaged { .. } => 1,
             _ => 2,
         }

@@ -240,6 +240,9 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let limits = store_limits(&recorded.config.settings);
     if let Some(record) = record {
         let _lock = Lock::take(dir)?;
+        if !Store::exists(&*disk, dir)? {
+            return Ok(Response::Refused { why: "the crawl has no journal to write that into".to_owned() });
+        }
         let (_, mut journal) = Store::open(disk, dir, limits, &|_| true, &mut |_, _| {})?;
         journal.append(&record)?;
         journal.sync()?;

@@ -66,7 +66,7 @@ pub enum WriteError {
     /// The archive does not hold what the journal says it does.
     #[error(
         "pages that were fetched are not in {} any more, whose files are missing or cut short:\n{files}\nput the files \
-         back, or have the pages fetched again with --refetch-missing=true",
+         back, or have the pages fetched again with --refetch-missing",
         archive.display()
     )]
     LostPages {

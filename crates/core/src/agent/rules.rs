@@ -70,7 +70,6 @@ impl Agent {
             Some(rule) if !decision.allowed => {
                 Word::Disallowed { line: rule.line, rule: rule.text.to_string() }
             }
-            _ if !decision.allowed => Word::Disallowed { line: 0, rule: String::new() },
             _ => Word::Allowed,
         }
     }

@@ -95,12 +95,10 @@ impl Agent {
         // Rules that were dropped from memory are read back when their host has its turn.
         let Some(robots) = &rules.robots else { return RobotsView::NotYet };
         let decision = robots.decide(path_and_query(url));
-        if decision.allowed {
-            return RobotsView::Allowed;
+        match decision.rule.filter(|_| !decision.allowed) {
+            Some(rule) => RobotsView::Disallowed { line: rule.line, rule: rule.text.to_string() },
+            None => RobotsView::Allowed,
         }
-        let (line, rule) =
-            decision.rule.map_or((0, String::new()), |rule| (rule.line, rule.text.to_string()));
-        RobotsView::Disallowed { line, rule }
     }
 
     fn view(&self, index: u32, host: &HostState, now: Now) -> HostView {

@@ -42,8 +42,6 @@ pub const CRAWL_DELAY_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 pub struct Robots {
     /// Longest pattern first, allow before disallow, then by line: the first that matches decides.
     rules: Box<[Rule]>,
-    /// Whether a path that no rule matches is allowed.
-    allowed_otherwise: bool,
     /// The pause between requests that the site asks for.
     pub crawl_delay: Option<Duration>,
     /// Absolute http and https URLs of sitemaps, as written, each once.
@@ -86,12 +84,7 @@ impl Robots {
 
     /// What counts when a site has no robots.txt.
     pub fn allow_all() -> Robots {
-        Robots { rules: Box::default(), allowed_otherwise: true, crawl_delay: None, sitemaps: Vec::new() }
-    }
-
-    /// What counts while a site's robots.txt cannot be had.
-    pub fn disallow_all() -> Robots {
-        Robots { allowed_otherwise: false, ..Robots::allow_all() }
+        Robots { rules: Box::default(), crawl_delay: None, sitemaps: Vec::new() }
     }
 
     /// Decides about a URL by its path and query, which begin with `/`. The longest matching rule counts, among equally
@@ -104,7 +97,7 @@ impl Robots {
         let path = pattern::normalise(path_and_query.as_bytes(), pattern::Special::None);
         match self.rules.iter().find(|rule| pattern::matches(&rule.pattern, &path)) {
             Some(rule) => Decision { allowed: rule.allow, rule: Some(rule) },
-            None => Decision { allowed: self.allowed_otherwise, rule: None },
+            None => Decision { allowed: true, rule: None },
         }
     }
 }

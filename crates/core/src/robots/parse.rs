@@ -108,12 +108,7 @@ pub(super) fn parse(body: &[u8], token: &str) -> Robots {
     let mut group = if ours.named { ours } else { everyone };
     group.rules.sort_by_key(|rule| (std::cmp::Reverse(rule.pattern.len()), !rule.allow));
     sitemaps.shrink_to_fit();
-    Robots {
-        rules: group.rules.into_boxed_slice(),
-        allowed_otherwise: true,
-        crawl_delay: group.crawl_delay,
-        sitemaps,
-    }
+    Robots { rules: group.rules.into_boxed_slice(), crawl_delay: group.crawl_delay, sitemaps }
 }
 
 impl Group {
@@ -346,8 +341,7 @@ mod tests {
     #[test]
     fn all_or_nothing() {
         assert!(Robots::allow_all().decide("/a").allowed);
-        assert!(!Robots::disallow_all().decide("/a").allowed);
-        assert!(Robots::disallow_all().decide("/robots.txt").allowed);
+        assert!(Robots::parse(b"User-agent: *\nDisallow: /", "nephila").decide("/robots.txt").allowed);
         assert_eq!(Robots::parse(b"", "nephila"), Robots::allow_all());
     }
 
