@@ -27,6 +27,9 @@ pub struct HostileOptions {
     pub pages: u32,
     /// All durations but the time-outs of a request are divided by this.
     pub scale: f64,
+    /// The crawl ends when nothing is due for so long, divided by the scale. Longer than the last of the pauses before a
+    /// retry, which the usual ten minutes would cut off.
+    pub max_wait: Duration,
     /// How long a host takes to answer, in milliseconds after scaling. Long enough that the delays, and not the speed of
     /// this machine, say how long the crawl takes: otherwise the bad hosts cost the good ones processor time.
     pub latency_ms: (u32, u32),
@@ -47,6 +50,7 @@ impl Default for HostileOptions {
             hosts: 200,
             pages: 500,
             scale: 50.0,
+            max_wait: HOUR + 15 * MINUTE,
             latency_ms: (60, 120),
             page_bytes: PageBytes::Web,
             timeout: None,
@@ -57,9 +61,15 @@ impl Default for HostileOptions {
 }
 
 impl HostileOptions {
-    /// Few hosts, with the delays that everyone gets who asks for none.
+    /// Few hosts, with the durations that everyone gets who asks for none.
     pub fn default_delays() -> HostileOptions {
-        HostileOptions { hosts: 20, pages: 100, scale: 1.0, ..HostileOptions::default() }
+        HostileOptions {
+            hosts: 20,
+            pages: 100,
+            scale: 1.0,
+            max_wait: 10 * MINUTE,
+            ..HostileOptions::default()
+        }
     }
 
     fn scaled(&self, span: Duration) -> Duration {
@@ -105,8 +115,7 @@ impl HostileOptions {
             .with_span("robots-ttl-min", span(HOUR))
             .with_span("robots-stale-max", span(30 * DAY))
             .with_span("robots-elsewhere-max", span(MINUTE))
-            // Long enough for the last of the pauses before a retry, which the usual ten minutes would cut off.
-            .with_span("max-wait", span(HOUR + 15 * MINUTE))
+            .with_span("max-wait", span(self.max_wait))
             .with("max-host-pages", web.plan().config.max_host_pages);
         Ok(match self.timeout {
             Some(timeout) => crawler.with_span("request-timeout", timeout).with_span("dns-timeout", timeout),
