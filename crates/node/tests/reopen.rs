@@ -94,7 +94,7 @@ fn a_missing_file_is_refused_unless_its_pages_may_be_fetched_again() {
     for _ in 0..2 {
         let error = refused(&disk);
         for part in
-            ["/crawl/archive", "*-00000-000.warc*  (1 page)\n", "*-00002-000.warc*", "--refetch-missing=true"]
+            ["/crawl/archive", "*-00000-000.warc*  (1 page)\n", "*-00002-000.warc*", "--refetch-missing"]
         {
             assert!(error.contains(part), "{error}");
         }
