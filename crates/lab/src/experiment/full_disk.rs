@@ -91,12 +91,15 @@ pub fn full_disk(setup: &Setup, options: &FullDiskOptions) -> anyhow::Result<Out
         .with("warc-size", "1MB");
     setup.say(crawler.command_line());
     let (mut settled, mut repeats, mut again) = (HashSet::new(), Repeats::default(), Vec::new());
-    // The second one may fail before it begins.
-    for run in ["on the small disk", "while it is still full"] {
+    for (run, has_begun) in [("on the small disk", true), ("while it is still full", false)] {
         let ended = crawler.run(RUN_MAX)?;
         again.extend(repeats.of_settled(&web, &settled));
         setup.say(format!("{run}: exit code {}, {}", ended.code, ended.reason()));
         outcome.equal(format!("exit code {run}"), DISK_FULL_CODE, ended.code);
+        // Where there was no room even to begin, there is no summary that could give a reason.
+        if has_begun {
+            outcome.equal(format!("stop reason {run}"), "disk-full", ended.reason());
+        }
         let journal = Journal::read(&crawler.out)?;
         outcome.equal(format!("torn bytes of the journal {run}"), 0, journal.torn_bytes);
         let not_whole = journal.not_whole(&crawler.out, 0);
