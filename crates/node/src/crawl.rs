@@ -467,6 +467,7 @@ pub(crate) fn stored_hosts(store: &Store) -> impl Iterator<Item = StoredHost> + 
 fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {
     FetchConfig {
         user_agent: config.user_agent(),
+        host_headers: config.headers.clone(),
         from: config.from(),
         token: config.settings.token.clone(),
         ca_pem: config.ca_pem.clone(),

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use http::header::{HeaderName, HeaderValue};
 use nephila_core::scope::{Scope, ScopeKind};
 use nephila_core::settings::Settings;
 use nephila_core::url::{Host, Url, addresses};
@@ -56,6 +57,7 @@ pub struct Config {
     pub ca: Option<PathBuf>,
     /// What is in the file `ca`; see [`Config::read_ca`].
     pub ca_pem: Option<Vec<u8>>,
+    pub headers: Vec<HostHeader>,
     pub connect_timeout: Duration,
     pub request_timeout: Duration,
     pub slow_after: Duration,
@@ -81,6 +83,17 @@ pub struct Config {
     pub log_files_max: usize,
 }
 
+/// A header that requests to one host carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostHeader {
+    /// The host, and no other: a redirect elsewhere does not take it along.
+    pub host: Host,
+    /// The name of the header.
+    pub name: HeaderName,
+    /// Its value, which may be a secret: it is not recorded anywhere.
+    pub value: HeaderValue,
+}
+
 impl Default for Config {
     fn default() -> Config {
         let secs = Duration::from_secs;
@@ -98,6 +111,7 @@ impl Default for Config {
             dns_timeout: secs(5),
             ca: None,
             ca_pem: None,
+            headers: Vec::new(),
             connect_timeout: secs(10),
             request_timeout: secs(60),
             slow_after: secs(10),
@@ -405,6 +419,7 @@ mod tests {
             ("", "dns", "localhost", "127.0.0.1:5353"),
             ("", "allow-private", "10.0.0.0/33", "10.0.0.0/8"),
             ("", "accept", "html", "text/html"),
+            ("", "header", "X-Key: 123", "write HOST=NAME: VALUE"),
             ("", "ca", "/nonexistent/ca.pem", "ca: cannot read"),
             ("", "ca", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "no certificate"),
             ("", "compress", "zstd", "does not write zstd yet"),

@@ -5,8 +5,8 @@
 
 use super::Config;
 use super::values::{
-    Choice, Codec, Count, File, Given, MediaTypes, Name, Networks, Number, Patterns, Server, Shown, Size,
-    Span, Spans, Texts, Word,
+    Choice, Codec, Count, File, Given, HostHeaders, MediaTypes, Name, Networks, Number, Patterns, Server,
+    Shown, Size, Span, Spans, Texts, Word,
 };
 
 /// A setting.
@@ -202,6 +202,8 @@ settings! {
         common "allow-private" "NET,..." Networks settings.private:
             "Which addresses that are not globally reachable may be asked: all (the flag alone), none, or those in these networks";
         common "dns" "ADDRESS" Server dns: "The DNS server to ask; the system's if not given";
+        common "header" "HOST=NAME: VALUE" HostHeaders headers:
+            "A header for requests to this host and no other; may be given several times. Its value is not recorded: give it again to go on";
         common "ca" "FILE" File ca: "Root certificates to trust besides the usual ones, in PEM form";
         advanced "dns-parallel" "N" Count settings.resolve_parallel: "DNS questions at once";
         advanced "dns-timeout" "DURATION" Span dns_timeout: "How long to wait for one DNS answer";

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use http::header::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 use nephila_core::settings::Private;
+use nephila_core::url::Host;
 use regex::{Regex, RegexBuilder};
 
+use super::HostHeader;
 use super::units;
 
 /// The largest compiled form of one pattern.
@@ -276,6 +279,31 @@ impl Codec<Vec<Regex>> for Patterns {
     }
     fn show(value: &Vec<Regex>) -> Option<Shown> {
         <Texts as Codec<Vec<String>>>::show(&value.iter().map(|one| one.as_str().to_owned()).collect())
+    }
+}
+
+/// Headers for hosts by name.
+pub(super) struct HostHeaders;
+
+impl Codec<Vec<HostHeader>> for HostHeaders {
+    const MANY: bool = true;
+    fn read(given: &Given<'_>) -> Result<Vec<HostHeader>, String> {
+        // What was given is not repeated in the message: it may be a secret.
+        let wrong = || "write HOST=NAME: VALUE, such as 'example.org=X-Key: 123'".to_owned();
+        let read = |word: &String| {
+            let (host, header) = word.split_once('=').ok_or_else(wrong)?;
+            let (name, value) = header.split_once(':').ok_or_else(wrong)?;
+            let host = Host::parse(host.trim()).ok_or_else(wrong)?;
+            let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| wrong())?;
+            let mut value = HeaderValue::from_str(value.trim()).map_err(|_| wrong())?;
+            value.set_sensitive(true);
+            Ok(HostHeader { host, name, value })
+        };
+        given.words.iter().map(read).collect()
+    }
+    fn show(_: &Vec<HostHeader>) -> Option<Shown> {
+        // It may be a secret: it is neither written down nor shown.
+        None
     }
 }
 

@@ -38,10 +38,11 @@ use nephila_core::agent::{Answer, Cut, FetchError, Fetched, Order, Purpose};
 use nephila_core::record::Failure;
 use nephila_core::settings::Private;
 use nephila_core::time::{Now, Wall};
-use nephila_core::url::Origin;
+use nephila_core::url::{Host, Origin};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
+use crate::config::HostHeader;
 use connect::Connector;
 use decode::DecodeLimits;
 use exchange::{Connection, ExchangeLimits, Manner};
@@ -61,6 +62,8 @@ const READY_WAIT_MAX: Duration = Duration::from_millis(100);
 pub struct FetchConfig {
     /// The User-Agent header.
     pub user_agent: String,
+    /// Headers for certain hosts only.
+    pub host_headers: Vec<HostHeader>,
     /// The From header: the operator's address.
     pub from: Option<String>,
     /// The product token that X-Robots-Tag and meta robots may address us by.
@@ -103,6 +106,7 @@ impl Default for FetchConfig {
     fn default() -> FetchConfig {
         FetchConfig {
             user_agent: format!("Mozilla/5.0 (compatible; nephila/{})", env!("CARGO_PKG_VERSION")),
+            host_headers: Vec::new(),
             from: None,
             token: "nephila".into(),
             ca_pem: None,
@@ -182,6 +186,8 @@ pub struct Fetcher {
     request_timeout: Duration,
     /// The headers that all requests have.
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Those that requests to one host have.
+    host_headers: Vec<HostHeader>,
 }
 
 /// What is known of a request while it is under way, and stays known when it is broken off.
@@ -226,6 +232,7 @@ impl Fetcher {
             },
             request_timeout: config.request_timeout,
             headers,
+            host_headers: config.host_headers,
         }))
     }
 
@@ -311,12 +318,21 @@ impl Fetcher {
         now: Wall,
     ) -> Result<(Answer, Captured), FetchError> {
         let Received { mut recording, cut, address } = received;
-        let request = std::mem::take(&mut recording.sent);
+        let mut request = std::mem::take(&mut recording.sent);
+        for header in self.headers_of(order) {
+            blank(&mut request, header.value.as_bytes());
+        }
         let (wire, reservation) = recording.into_content();
         let (mut answer, response) =
             self.reader.read(order.url.clone(), order.purpose.clone(), wire, now).await?;
         answer.cut = cut;
         Ok((answer, Captured { request, response, address, at: started, cut, reservation }))
+    }
+
+    /// The headers that are for this host alone.
+    fn headers_of(&self, order: &Order) -> impl Iterator<Item = &HostHeader> {
+        let host = Host::of(&order.url);
+        self.host_headers.iter().filter(move |header| header.host == host)
     }
 
     fn request(&self, order: &Order) -> Result<Request<Empty<Bytes>>, FetchError> {
@@ -334,6 +350,9 @@ impl Fetcher {
         let headers = request.headers_mut();
         headers.insert(HOST, HeaderValue::try_from(host).map_err(|error| unfit(&error))?);
         headers.extend(self.headers.iter().cloned());
+        for HostHeader { name, value, .. } in self.headers_of(order) {
+            headers.insert(name.clone(), value.clone());
+        }
         if let Purpose::Robots { etag, last_modified } = &order.purpose {
             for (name, value) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, last_modified)] {
                 // One that cannot be sent back costs no more than an answer that could have been shorter.
@@ -342,6 +361,18 @@ impl Fetcher {
             }
         }
         Ok(request)
+    }
+}
+
+/// Makes a secret unreadable in a request that is kept.
+fn blank(request: &mut [u8], secret: &[u8]) {
+    if secret.is_empty() {
+        return;
+    }
+    let mut from = 0;
+    while let Some(at) = request[from..].windows(secret.len()).position(|window| window == secret) {
+        request[from + at..from + at + secret.len()].fill(b'*');
+        from += at + secret.len();
     }
 }
 

@@ -11,6 +11,7 @@ use nephila_core::agent::{Content, Cut, Purpose};
 use nephila_core::parse::LinkKind;
 use nephila_core::record::Failure;
 use nephila_core::settings::Private;
+use nephila_node::config::{Config, Layer, Mistakes};
 use nephila_node::fetch::FetchConfig;
 use tokio::sync::oneshot;
 
@@ -53,6 +54,31 @@ fn the_request_is_what_we_promise_and_what_is_recorded() {
     assert_eq!(answer(&outcome).status, 304);
     assert_eq!(answer(&outcome).etag.as_deref(), Some("W/\"2\""));
     assert!(matches!(answer(&outcome).content, Content::Nothing));
+}
+
+#[test]
+fn headers_for_one_host_go_to_no_other_and_are_not_kept() {
+    let mut mistakes = Mistakes::default();
+    let flag = |value: &str| ("header".to_owned(), vec![value.to_owned()]);
+    for (value, is_sent) in
+        [("127.0.0.1=X-Key: s3cret, and=more", true), ("127.0.0.2=X-Key: s3cret, and=more", false)]
+    {
+        let (sender, requests) = std::sync::mpsc::channel();
+        let server = Server::new(move |mut stream, _| {
+            sender.send(read_request(&mut stream).unwrap()).unwrap();
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+            until_closed(&mut stream);
+        });
+        let settings = Config::build(&[Layer::flags(vec![flag(value)])], &mut mistakes);
+        assert!(!settings.to_toml(false, &[]).contains("s3cret"));
+        let outcome =
+            fetch(FetchConfig { host_headers: settings.headers, ..config() }, order(server.url("/")));
+        let sent = requests.recv().unwrap();
+        assert_eq!(sent.to_ascii_lowercase().contains("x-key: s3cret, and=more\r\n"), is_sent, "{sent}");
+        let kept = String::from_utf8(outcome.capture.unwrap().request).unwrap();
+        assert_eq!(kept, sent.replace("s3cret, and=more", "****************"));
+    }
+    mistakes.check().unwrap();
 }
 
 #[test]
