@@ -165,3 +165,78 @@ fn whole_lines(file: &dyn File) -> io::Result<u64> {
     }
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use nephila_disk::{Cursor, SimDisk};
+
+    use super::*;
+
+    fn attempt(number: u64) -> Attempt {
+        Attempt {
+            time: Wall(number),
+            url: format!("http://a.test/{number}"),
+            status: Some(200),
+            bytes: number,
+            ms: 1,
+            address: None,
+            via: None,
+            depth: 0,
+            attempt: 1,
+            reason: None,
+            warc: None,
+            offset: None,
+        }
+    }
+
+    fn text(disk: &dyn Disk, path: &Path) -> String {
+        let mut bytes = Vec::new();
+        Cursor::new(disk.open(path, Mode::Read).unwrap(), 0).read_to_end(&mut bytes).unwrap();
+        if path.extension().is_some_and(|extension| extension == "gz") {
+            let mut plain = Vec::new();
+            flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).unwrap();
+            bytes = plain;
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn it_is_rolled_and_the_oldest_go() {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        let path = Path::new("/crawl/logs/fetch.jsonl");
+        let mut log = FetchLog::open(Arc::clone(&disk), path, 400, 2).unwrap();
+        for number in 0..20 {
+            log.add(&attempt(number));
+            log.flush().unwrap();
+        }
+        let files = disk.list(Path::new("/crawl/logs")).unwrap();
+        let names: Vec<_> = files.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        assert_eq!(names.len(), 3, "{names:?}");
+        // What is left is the end of the log, whole and in order.
+        let all: String = files.iter().filter(|file| *file != path).map(|file| text(&*disk, file)).collect();
+        let all = all + &text(&*disk, path);
+        let lines: Vec<serde_json::Value> =
+            all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let numbers: Vec<u64> = lines.iter().map(|line| line["bytes"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (20 - numbers.len() as u64..20).collect::<Vec<_>>());
+        assert!(
+            numbers.len() >= 4 && lines[0]["time"].as_str().unwrap().starts_with("1970-01-01T00:00:00.0")
+        );
+    }
+
+    #[test]
+    fn a_torn_line_is_cut_off() {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        let path = Path::new("/crawl/logs/fetch.jsonl");
+        let mut log = FetchLog::open(Arc::clone(&disk), path, 1 << 20, 2).unwrap();
+        log.add(&attempt(1));
+        log.flush().unwrap();
+        let whole = text(&*disk, path);
+        drop(log);
+        disk.open(path, Mode::Append).unwrap().append(&[b'x'; 9_000]).unwrap();
+        FetchLog::open(Arc::clone(&disk), path, 1 << 20, 2).unwrap();
+        assert_eq!(text(&*disk, path), whole);
+    }
+}
