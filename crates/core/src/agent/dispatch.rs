@@ -76,7 +76,7 @@ impl Agent {
                 let home = self.bench.index(&errand.origin.host);
                 return self.request(index, Task::Rules { home, errand }, now, out);
             }
-            let host = self.bench.host_mut(index);
+            let host = self.bench.host(index);
             let Some(due) = host.head.front() else {
                 if host.due == 0 {
                     return self.settle_in(index, now);
@@ -101,8 +101,7 @@ impl Agent {
                 continue;
             }
             let origin = Origin::of(&due.url);
-            let url = due.url.clone();
-            match self.word_on(index, &url, &origin, now) {
+            match self.word_on(index, &due.url, &origin, now) {
                 Word::Ask { url, hops } => {
                     let errand = Errand { origin, url, hops, until: Mono::NEVER };
                     return self.request(index, Task::Rules { home: index, errand }, now, out);
