@@ -30,6 +30,8 @@ pub struct Capture<'a> {
     pub date: Timestamp,
     /// The address connected to.
     pub ip: Option<IpAddr>,
+    /// What was spoken, if it was not what request and response are written in (`WARC-Protocol`).
+    pub protocol: Option<&'a str>,
     /// The request as sent, head and all. Empty: no request record.
     pub request: &'a [u8],
     /// What came back.

@@ -386,6 +386,9 @@ impl Pen<'_> {
         if let Some(ip) = capture.ip {
             fields.push("WARC-IP-Address", &ip.to_string());
         }
+        if let Some(protocol) = capture.protocol.filter(|_| kind != "metadata") {
+            fields.push("WARC-Protocol", protocol);
+        }
         fields
     }
 

@@ -11,7 +11,7 @@ use nephila_lab::web::{
     plan::{Host, Rule},
     serve,
 };
-use web_client::{Client, get};
+use web_client::{Client, get, get_http2};
 
 /// Times are so short that nothing asks for a wait worth mentioning.
 async fn web_of(kinds: &str, hosts: u32) -> Web {
@@ -34,7 +34,7 @@ fn answers(host: &Host<'_>) -> bool {
     let kind = host.kind;
     let named = !matches!(kind.names, Names::NxDomain | Names::ServFail | Names::Timeout)
         && !matches!(kind.names, Names::Private | Names::PrivateLoopback | Names::PrivateV6);
-    named && kind.connect == Connect::Serve && !kind.name.starts_with("tls-")
+    named && matches!(kind.connect, Connect::Serve | Connect::OnlyHttp2) && !kind.name.starts_with("tls-")
 }
 
 /// Asks for each expected URL of a host on a new connection. One that is never answered, or whose end cannot be told, is
@@ -45,6 +45,11 @@ async fn ask_for_all(web: Arc<Web>, index: u32) {
     host.expected(|url| expected.push((url.host.name(), url.https, url.target.to_owned())));
     for (name, https, target) in expected {
         let host = web.plan().by_name(&name).expect("a name of the web");
+        if host.kind.connect == Connect::OnlyHttp2 {
+            let asking = get_http2(&web, &host, &target);
+            let _ = tokio::time::timeout(Duration::from_millis(500), asking).await;
+            continue;
+        }
         let mut client = Client::connect(&web, &host, https).await;
         let _ = tokio::time::timeout(Duration::from_millis(50), client.get(&target)).await;
     }
@@ -169,6 +174,31 @@ async fn connections_go_wrong_as_the_kind_says() {
     let mut client = Client::connect(&web, &host, host.home().1).await;
     client.get_some("/endless/plain", 1_000).await;
     assert_eq!(web.verdict().violations[&Violation::Cost].count, 1, "once is enough");
+}
+
+#[tokio::test]
+async fn hosts_that_speak_only_http2_do_so() {
+    let web = web_of("h2-bodies", 1).await;
+    let host = web.plan().host(0).unwrap();
+    let mut old = Client::connect_tls(&web, &host).await.unwrap();
+    assert!(!old.get("/").await.starts_with("HTTP/"), "even who offers nothing is not answered by HTTP/1.1");
+    assert_eq!(get_http2(&web, &host, "/robots.txt").await.unwrap().0, 200);
+    let (status, body) = get_http2(&web, &host, "/p/1").await.unwrap();
+    assert_eq!(status, 200);
+    assert!(host.page(1).ends_with(&body) && body.starts_with(b"<!doctype html>"));
+    assert_eq!(get_http2(&web, &host, "/p/99").await.unwrap().0, 404);
+    let (_, body) = get_http2(&web, &host, "/reset").await.unwrap();
+    assert!(body.len() < 100, "cut off");
+    let (_, body) = get_http2(&web, &host, "/nothing").await.unwrap();
+    assert!(body.is_empty());
+
+    let verdict = web.verdict();
+    assert_eq!(verdict.violations.keys().collect::<Vec<_>>(), [&Violation::Unknown], "the page 99");
+    assert_eq!((verdict.tls_handshakes, verdict.tls_resumed, verdict.requests), (6, 0, 5));
+    // What counts as the bytes of an answer is what an archive makes of it.
+    let head = "HTTP/1.1 200 \r\nserver: lab\r\ncontent-type: text/html\r\n\r\n";
+    let url = format!("{}/nothing", host.origin());
+    assert_eq!(web.digest(&url), Some(xxhash_rust::xxh3::xxh3_64(head.as_bytes())));
 }
 
 #[tokio::test]

@@ -471,6 +471,7 @@ fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {
         from: config.from(),
         token: config.settings.token.clone(),
         ca_pem: config.ca_pem.clone(),
+        tls_sessions_max: config.tls_sessions_max,
         private: config.settings.private.clone(),
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,

@@ -168,6 +168,7 @@ impl Writer {
             target_uri: url,
             date: timestamp(capture.at),
             ip: Some(capture.address),
+            protocol: capture.http2.then_some("h2"),
             request: &capture.request,
             response: capture.response,
             truncated: capture.cut.map(|cut| match cut {

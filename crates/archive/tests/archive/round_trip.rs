@@ -52,6 +52,7 @@ fn round_trip(disk: Arc<dyn Disk>, dir: &Path, roll_bytes: u64, gzip: bool) {
         assert_eq!(get("WARC-Target-URI"), Some(sample.url.as_str()));
         assert_eq!(get("WARC-Truncated").is_some(), sample.truncated.is_some());
         assert_eq!(get("warc-ip-address"), Some("127.0.0.1"));
+        assert_eq!(get("WARC-Protocol"), sample.spilled.then_some("h2"));
         let found = lookup(&*disk, std::slice::from_ref(&merged), &sample.url).unwrap();
         let line = found.iter().find(|line| line.url == sample.url).expect(&sample.url);
         let length = u64::from(pointer.length) - if gzip { 0 } else { 4 };
@@ -123,6 +124,7 @@ fn what_is_no_response_is_refused() {
         target_uri: "http://example.com/",
         date: time(0),
         ip: None::<IpAddr>,
+        protocol: None,
         request: b"",
         response: Content::Spilled(tempfile::tempfile().unwrap(), 100),
         truncated: None,
@@ -176,6 +178,7 @@ fn large_indexes_are_sorted_and_merged() {
             target_uri: &format!("http://example.com/{}/{long}", index * 7 % 1200),
             date: time(0),
             ip: None,
+            protocol: None,
             request: b"",
             response: Content::Memory(b"HTTP/1.1 200 OK\r\n\r\n".to_vec()),
             truncated: None,

@@ -59,6 +59,7 @@ impl Sample {
             target_uri: &self.url,
             date: now,
             ip: Some("127.0.0.1".parse().unwrap()),
+            protocol: self.spilled.then_some("h2"),
             request: REQUEST,
             response,
             truncated: self.truncated,

@@ -163,6 +163,21 @@ pub struct UrlSeen {
     pub(super) digest: u64,
 }
 
+/// Connections, whatever came of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Connections {
+    /// How many there are now.
+    pub open: u64,
+    /// Most at once.
+    pub open_max: u64,
+    /// How many there were.
+    pub count: u64,
+    /// TLS handshakes that went well.
+    pub handshakes: u64,
+    /// Those that took up an earlier session.
+    pub resumed: u64,
+}
+
 /// Gaps between requests of the hosts of a kind.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
@@ -227,6 +242,7 @@ pub struct Judge {
     /// When a URL that failed may be tried again.
     due: HashMap<u64, u64>,
     pub(super) dns_queries: HashMap<u32, u32>,
+    pub(super) connections: Connections,
     pub(super) violations: HashMap<Violation, Tally>,
     pub(super) overlap: Tally,
     pub(super) repeats: Vec<(u64, String)>,
@@ -248,6 +264,7 @@ impl Judge {
             urls: HashMap::new(),
             due: HashMap::new(),
             dns_queries: HashMap::new(),
+            connections: Connections::default(),
             violations: HashMap::new(),
             overlap: Tally::default(),
             repeats: Vec::new(),
@@ -264,6 +281,8 @@ impl Judge {
         let open_addresses = self.addresses.drain().filter(|(_, seen)| seen.open > 0);
         let forget = |seen: AddressSeen| AddressSeen { open: seen.open, last_end: None };
         fresh.addresses = open_addresses.map(|(key, seen)| (key, forget(seen))).collect();
+        let open = self.connections.open;
+        fresh.connections = Connections { open, open_max: open, ..Connections::default() };
         *self = fresh;
     }
 
@@ -280,6 +299,24 @@ impl Judge {
     /// Takes down a violation.
     pub fn violate(&mut self, violation: Violation, example: impl FnOnce() -> String) {
         self.violations.entry(violation).or_default().add(example);
+    }
+
+    /// A connection begins.
+    pub fn connected(&mut self) {
+        self.connections.count += 1;
+        self.connections.open += 1;
+        self.connections.open_max = self.connections.open_max.max(self.connections.open);
+    }
+
+    /// A connection ends.
+    pub fn disconnected(&mut self) {
+        self.connections.open = self.connections.open.saturating_sub(1);
+    }
+
+    /// A TLS handshake went well.
+    pub fn handshake(&mut self, resumed: bool) {
+        self.connections.handshakes += 1;
+        self.connections.resumed += u64::from(resumed);
     }
 
     /// Counts a DNS query for a host, and says how many there were before.

@@ -16,11 +16,13 @@
 mod control;
 mod dns;
 mod exchange;
+mod http2;
 pub mod judge;
 pub mod kinds;
 pub mod plan;
 mod reply;
 mod server;
+mod session;
 mod text;
 mod tls;
 mod verdict;
@@ -69,7 +71,7 @@ pub struct WebConfig {
     pub dns_port: u16,
     /// A host takes between so many milliseconds to answer, before `time_scale`.
     pub latency_ms: (u32, u32),
-    /// How fast an answer is sent; 0 is as fast as possible.
+    /// How fast an answer is sent over HTTP/1.1; 0 is as fast as possible.
     pub bandwidth_bytes_s: u64,
     /// How large ordinary pages are.
     pub page_bytes: PageBytes,
@@ -77,6 +79,8 @@ pub struct WebConfig {
     pub links_per_page: u32,
     /// How many in a hundred plain hosts are served over HTTPS.
     pub https_percent: u32,
+    /// TLS sessions can be resumed by later connections.
+    pub tls_resumption: bool,
     /// How many hosts the seed list names; 0 names all.
     pub seeds: u32,
     /// Every duration that the web asks of a crawler, or takes itself, is divided by this.
@@ -108,6 +112,7 @@ impl Default for WebConfig {
             page_bytes: PageBytes::Web,
             links_per_page: 10,
             https_percent: 25,
+            tls_resumption: true,
             seeds: 0,
             time_scale: 1.0,
             delay_ms: 1_000,

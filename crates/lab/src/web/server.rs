@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use rustls::HandshakeKind;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -19,11 +20,13 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 use super::{
     WebError, dns,
     exchange::{Connection, Stream},
+    http2,
     judge::{Arrival, Departure, Judge, Manners, Violation, nanos},
     kinds::{self, Certificate, Connect},
     plan::{Host, Plan, Rule},
     reply::{RobotsSays, Wait},
-    tls::Tls,
+    session::Session,
+    tls::{Terms, Tls},
     verdict::{Verdict, verdict},
 };
 
@@ -58,7 +61,8 @@ impl Server {
         };
         let judge = Mutex::new(Judge::new(manners, kinds::all().len()));
         let backoff = nanos(config.scaled(BACKOFF));
-        Ok(Server { plan, tls: Tls::new()?, judge, clock: Instant::now(), backoff })
+        let tls = Tls::new(config.tls_resumption)?;
+        Ok(Server { plan, tls, judge, clock: Instant::now(), backoff })
     }
 
     pub(super) fn judge(&self) -> MutexGuard<'_, Judge> {
@@ -175,7 +179,9 @@ async fn accept(server: Arc<Server>, listener: tokio::net::TcpListener, https: b
             Ok((stream, peer)) if peer.ip().is_loopback() => {
                 let server = Arc::clone(&server);
                 tokio::spawn(async move {
-                    connection(server, stream, https).await;
+                    server.judge().connected();
+                    connection(Arc::clone(&server), stream, https).await;
+                    server.judge().disconnected();
                     drop(place);
                 });
             }
@@ -212,11 +218,16 @@ async fn connection(server: Arc<Server>, stream: TcpStream, https: bool) {
             let Ok(accepted) = timeout(HANDSHAKE_MAX, handshake(&server, stream, local)).await else {
                 return;
             };
-            if let Some(stream) = accepted {
-                Connection::new(server, Stream::Tls(Box::new(stream)), local, https).serve().await;
+            let Some((stream, http2)) = accepted else { return };
+            let session = Session::new(server, local, https);
+            if http2 {
+                // Boxed, so that connections without it are not as large.
+                Box::pin(http2::serve(session, stream)).await;
+            } else {
+                Connection::new(session, Stream::Tls(Box::new(stream))).serve().await;
             }
         }
-        _ => Connection::new(server, Stream::Plain(stream), local, https).serve().await,
+        _ => Connection::new(Session::new(server, local, https), Stream::Plain(stream)).serve().await,
     }
 }
 
@@ -243,7 +254,12 @@ async fn refuse_tls(
     let _ = stream.shutdown().await;
 }
 
-async fn handshake(server: &Server, stream: TcpStream, local: Ipv4Addr) -> Option<TlsStream<TcpStream>> {
+/// A TLS session, and whether HTTP/2 is spoken over it.
+async fn handshake(
+    server: &Server,
+    stream: TcpStream,
+    local: Ipv4Addr,
+) -> Option<(TlsStream<TcpStream>, bool)> {
     stream.readable().await.ok()?;
     let at = server.now();
     let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await.ok()?;
@@ -251,9 +267,14 @@ async fn handshake(server: &Server, stream: TcpStream, local: Ipv4Addr) -> Optio
     let name = name.unwrap_or_else(|| CONTROL_NAME.to_owned());
     let host = server.plan.by_name(&name);
     let certificate = host.map_or(Certificate::Valid, |host| host.kind.certificate);
-    let config = server.tls.config(&name, certificate).ok()?;
+    let http2 = host.is_some_and(|host| host.kind.connect == Connect::OnlyHttp2);
+    let config = server.tls.config(&name, Terms { certificate, http2 }).ok()?;
     match (start.into_stream(config).await, host) {
-        (Ok(stream), _) => Some(stream),
+        (Ok(stream), _) => {
+            let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
+            server.judge().handshake(resumed);
+            Some((stream, http2))
+        }
         (Err(_), Some(host)) => {
             server.connect_failed(&host, true, local, at, certificate != Certificate::Valid);
             None

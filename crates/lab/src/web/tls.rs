@@ -13,15 +13,25 @@ use rcgen::{
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
-    server::NoServerSessionStorage,
+    server::{NoServerSessionStorage, ResolvesServerCertUsingSni},
+    sign::{CertifiedKey, SigningKey, SingleCertAndKey},
 };
 
 use super::{WebError, kinds::Certificate};
 
-/// Names whose settings are kept; when there are more, all are made anew.
-const NAMES_MAX: usize = 8_192;
+/// Names whose settings are kept, at less than 2 KB each; when there are more, all are made anew.
+const NAMES_MAX: usize = 32_768;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+/// What is particular to the settings of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// What its certificate is like.
+    pub certificate: Certificate,
+    /// It speaks HTTP/2 and nothing else.
+    pub http2: bool,
+}
 
 /// The authorities, the one key that all hosts have, and the settings made so far.
 pub(super) struct Tls {
@@ -29,7 +39,10 @@ pub(super) struct Tls {
     intermediate: Issuer,
     unknown: Issuer,
     key: KeyPair,
-    made: Mutex<HashMap<(String, Certificate), Arc<ServerConfig>>>,
+    signer: Arc<dyn SigningKey>,
+    /// What the settings of all hosts have in common: one key for tickets, for instance.
+    base: ServerConfig,
+    made: Mutex<HashMap<String, Arc<ServerConfig>>>,
 }
 
 impl fmt::Debug for Tls {
@@ -39,13 +52,26 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Makes the authorities.
-    pub(super) fn new() -> Result<Tls, WebError> {
+    /// Makes the authorities. Only with `resumption` do sessions go on over later connections.
+    pub(super) fn new(resumption: bool) -> Result<Tls, WebError> {
         let root = CertifiedIssuer::self_signed(authority("Nephila lab root"), KeyPair::generate()?)?;
         let intermediate =
             CertifiedIssuer::signed_by(authority("Nephila lab intermediate"), KeyPair::generate()?, &root)?;
         let unknown = CertifiedIssuer::self_signed(authority("Nobody knows this one"), KeyPair::generate()?)?;
-        Ok(Tls { root, intermediate, unknown, key: KeyPair::generate()?, made: Mutex::default() })
+        let key = KeyPair::generate()?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let signer = provider.key_provider.load_private_key(der)?;
+        let mut base = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
+        base.session_storage = Arc::new(NoServerSessionStorage {});
+        base.send_tls13_tickets = usize::from(resumption);
+        if resumption {
+            base.ticketer = rustls::crypto::ring::Ticketer::new()?;
+        }
+        Ok(Tls { root, intermediate, unknown, key, signer, base, made: Mutex::default() })
     }
 
     /// The root certificate.
@@ -53,26 +79,21 @@ impl Tls {
         self.root.pem()
     }
 
-    /// Settings for a connection to a name.
-    pub(super) fn config(&self, name: &str, certificate: Certificate) -> Result<Arc<ServerConfig>, WebError> {
+    /// Settings for a connection to a name, whose terms are always the same.
+    pub(super) fn config(&self, name: &str, terms: Terms) -> Result<Arc<ServerConfig>, WebError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(config) = made.get(&(name.to_owned(), certificate)) {
+        if let Some(config) = made.get(name) {
             return Ok(Arc::clone(config));
         }
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(self.chain(name, certificate)?, key)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
+        let certified = CertifiedKey::new(self.chain(name, terms.certificate)?, Arc::clone(&self.signer));
+        let mut config = self.base.clone();
+        config.cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+        config.alpn_protocols = vec![if terms.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
         let config = Arc::new(config);
         if made.len() >= NAMES_MAX {
             made.clear();
         }
-        made.insert((name.to_owned(), certificate), Arc::clone(&config));
+        made.insert(name.to_owned(), Arc::clone(&config));
         Ok(config)
     }
 

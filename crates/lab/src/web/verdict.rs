@@ -35,6 +35,14 @@ pub struct Verdict {
     pub bytes: u64,
     /// DNS queries for names of the web.
     pub dns_queries: u64,
+    /// Connections in all.
+    pub connections: u64,
+    /// Most connections at once.
+    pub connections_max: u64,
+    /// TLS handshakes that went well.
+    pub tls_handshakes: u64,
+    /// How many of them took up an earlier session.
+    pub tls_resumed: u64,
     /// From the first request to the last.
     pub elapsed_s: f64,
     /// Requests that were not judged because too many URLs were asked for.
@@ -136,6 +144,10 @@ pub(super) fn verdict(plan: &Plan, judge: &Judge) -> Verdict {
         robots_requests: judge.robots_requests,
         bytes: 0,
         dns_queries: judge.dns_queries.values().map(|count| u64::from(*count)).sum(),
+        connections: judge.connections.count,
+        connections_max: judge.connections.open_max,
+        tls_handshakes: judge.connections.handshakes,
+        tls_resumed: judge.connections.resumed,
         elapsed_s: judge.first.map_or(0.0, |first| (judge.last - first) as f64 / 1e9),
         unjudged: judge.unjudged,
         violations_total: 0,
@@ -224,6 +236,10 @@ mod tests {
             robots_requests: 2,
             bytes: 1_500_000,
             dns_queries: 0,
+            connections: 3,
+            connections_max: 2,
+            tls_handshakes: 1,
+            tls_resumed: 0,
             elapsed_s: 2.0,
             unjudged: 0,
             violations_total: 7,

@@ -14,6 +14,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpStream, UdpSocket},
 };
+use tokio_rustls::client::TlsStream;
 
 trait Both: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Both for T {}
@@ -41,17 +42,7 @@ impl Client {
     }
 
     pub(crate) async fn connect_tls(web: &Web, host: &Host<'_>) -> std::io::Result<Client> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(web.ca_pem.as_bytes()).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from(host.name()).unwrap();
-        let stream = TcpStream::connect((host.address(), web.https_port)).await?;
-        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let stream = tls(web, host, &[]).await?;
         Ok(Client { stream: Box::new(stream), name: host.name() })
     }
 
@@ -95,6 +86,43 @@ impl Client {
         }
         answer
     }
+}
+
+/// A TLS connection to a host; these protocols are offered.
+async fn tls(web: &Web, host: &Host<'_>, alpn: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(web.ca_pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from(host.name()).unwrap();
+    let stream = TcpStream::connect((host.address(), web.https_port)).await?;
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// Asks for a target over HTTP/2 on a connection of its own: the status, and the body as far as it came; none if there
+/// was not even a head.
+pub(crate) async fn get_http2(web: &Web, host: &Host<'_>, target: &str) -> Option<(u16, Vec<u8>)> {
+    let stream = tls(web, host, &["h2"]).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+    let driver = tokio::spawn(connection);
+    let url = format!("https://{}:{}{target}", host.name(), web.https_port);
+    let request = http::Request::get(url).header("User-Agent", "test").body(()).unwrap();
+    let response = sender.send_request(request, true).unwrap().0.await.ok()?;
+    let status = response.status().as_u16();
+    let mut incoming = response.into_body();
+    let mut body = Vec::new();
+    while let Some(Ok(piece)) = incoming.data().await {
+        incoming.flow_control().release_capacity(piece.len()).unwrap();
+        body.extend_from_slice(&piece);
+    }
+    driver.abort();
+    Some((status, body))
 }
 
 /// Head and body of an answer, as far as it came; after 1xx heads. Head in lower case.

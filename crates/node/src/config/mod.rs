@@ -57,6 +57,7 @@ pub struct Config {
     pub ca: Option<PathBuf>,
     /// What is in the file `ca`; see [`Config::read_ca`].
     pub ca_pem: Option<Vec<u8>>,
+    pub tls_sessions_max: usize,
     pub headers: Vec<HostHeader>,
     pub connect_timeout: Duration,
     pub request_timeout: Duration,
@@ -111,6 +112,7 @@ impl Default for Config {
             dns_timeout: secs(5),
             ca: None,
             ca_pem: None,
+            tls_sessions_max: 2_048,
             headers: Vec::new(),
             connect_timeout: secs(10),
             request_timeout: secs(60),

@@ -205,6 +205,7 @@ settings! {
         common "header" "HOST=NAME: VALUE" HostHeaders headers:
             "A header for requests to this host and no other; may be given several times. Its value is not recorded: give it again to go on";
         common "ca" "FILE" File ca: "Root certificates to trust besides the usual ones, in PEM form";
+        advanced "tls-sessions" "N" Count tls_sessions_max: "Servers whose TLS sessions are kept to be resumed; 0 for none";
         advanced "dns-parallel" "N" Count settings.resolve_parallel: "DNS questions at once";
         advanced "dns-timeout" "DURATION" Span dns_timeout: "How long to wait for one DNS answer";
         advanced "connect-timeout" "DURATION" Span connect_timeout: "How long to wait for a connection";

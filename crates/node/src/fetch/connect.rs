@@ -1,5 +1,11 @@
 //! Connections: TCP to the first address that answers (RFC 8305), then TLS where the URL asks for it.
+//!
+//! Only HTTP/1.1 is offered, because most servers that are offered both choose HTTP/2, which gains nothing where there is
+//! one request at a time and cannot be recorded as it was. Who refuses it is asked again, after the usual delay, with
+//! HTTP/2 alone, and that is remembered. TLS sessions are resumed.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +18,7 @@ use nephila_core::url::Origin;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -25,21 +31,44 @@ use super::{SetupError, failed};
 /// How long an address has for itself before the next one is tried too (RFC 8305, section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
+/// Servers known to speak only HTTP/2. When there are more, all are forgotten: each costs one refused connection more.
+const ONLY_HTTP2_MAX: usize = 10_000;
+/// How many sessions rustls keeps for a server, whether there are so many or not.
+const SESSIONS_PER_SERVER: usize = 8;
+
 /// How connections are made.
 pub(super) struct Connector {
-    tls: TlsConnector,
+    http1: TlsConnector,
+    http2: TlsConnector,
+    only_http2: RefCell<HashSet<Origin>>,
     private: Private,
     timeout: Duration,
+}
+
+/// A connection that was made.
+pub(super) struct Connected {
+    pub(super) wire: Wire,
+    pub(super) address: IpAddr,
+    /// HTTP/2 is to be spoken over it.
+    pub(super) http2: bool,
 }
 
 impl Connector {
     pub(super) fn new(
         ca_pem: Option<&[u8]>,
+        sessions_max: usize,
         private: Private,
         timeout: Duration,
     ) -> Result<Self, SetupError> {
-        let tls = TlsConnector::from(Arc::new(tls_config(ca_pem)?));
-        Ok(Connector { tls, private, timeout })
+        let config = tls_config(ca_pem, sessions_max)?;
+        // Both have the same sessions.
+        let offering = |protocol: &[u8]| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            TlsConnector::from(Arc::new(config))
+        };
+        let (http1, http2) = (offering(b"http/1.1"), offering(b"h2"));
+        Ok(Connector { http1, http2, only_http2: RefCell::default(), private, timeout })
     }
 
     /// Whether this address may be connected to.
@@ -56,7 +85,7 @@ impl Connector {
         deadline: Instant,
         pool: &Pool,
         contacted: &mut Vec<IpAddr>,
-    ) -> Result<(Wire, IpAddr), FetchError> {
+    ) -> Result<Connected, FetchError> {
         let until = deadline.min(Instant::now() + self.timeout);
         let (stream, address) = timeout_at(until, self.race(origin.port, addresses, pool, contacted))
             .await
@@ -66,15 +95,35 @@ impl Connector {
             return Err(failed(Failure::Connect, error));
         }
         if !origin.https {
-            return Ok((Wire::Plain(stream), address));
+            return Ok(Connected { wire: Wire::Plain(stream), address, http2: false });
         }
         let name = ServerName::try_from(origin.host.as_str().to_owned())
             .map_err(|error| failed(Failure::Tls, format_args!("{}: {error}", origin.host)))?;
+        let http2 = self.only_http2.borrow().contains(origin);
+        let tls = if http2 { &self.http2 } else { &self.http1 };
         let until = deadline.min(Instant::now() + self.timeout);
-        match timeout_at(until, self.tls.connect(name, stream)).await {
-            Ok(Ok(stream)) => Ok((Wire::Tls(Box::new(stream)), address)),
-            Ok(Err(error)) => Err(failed(Failure::Tls, describe(&error))),
+        match timeout_at(until, tls.connect(name, stream)).await {
+            Ok(Ok(stream)) => Ok(Connected { wire: Wire::Tls(Box::new(stream)), address, http2 }),
+            Ok(Err(error)) => Err(self.refused(origin, http2, &error)),
             Err(_) => Err(failed(Failure::Tls, "no handshake in time")),
+        }
+    }
+
+    /// What a handshake that failed means. A server that does not want HTTP/1.1 is asked with HTTP/2 the next time.
+    fn refused(&self, origin: &Origin, http2: bool, error: &io::Error) -> FetchError {
+        let mut only_http2 = self.only_http2.borrow_mut();
+        match tls_error(error) {
+            Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) if !http2 => {
+                if only_http2.len() >= ONLY_HTTP2_MAX {
+                    only_http2.clear();
+                }
+                only_http2.insert(origin.clone());
+                failed(Failure::NotTried, "the server does not speak http/1.1")
+            }
+            _ => {
+                only_http2.remove(origin);
+                failed(Failure::Tls, describe(error))
+            }
         }
     }
 
@@ -137,7 +186,7 @@ impl Connector {
     }
 }
 
-fn tls_config(ca_pem: Option<&[u8]>) -> Result<ClientConfig, SetupError> {
+fn tls_config(ca_pem: Option<&[u8]>, sessions_max: usize) -> Result<ClientConfig, SetupError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(pem) = ca_pem {
         let before = roots.len();
@@ -155,17 +204,21 @@ fn tls_config(ca_pem: Option<&[u8]>) -> Result<ClientConfig, SetupError> {
         .map_err(SetupError::Tls)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.resumption = Resumption::disabled();
+    config.resumption = match sessions_max {
+        0 => Resumption::disabled(),
+        servers => Resumption::in_memory_sessions(servers.saturating_mul(SESSIONS_PER_SERVER)),
+    };
     Ok(config)
+}
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
 /// Names the kind of a failed handshake, and then the failure itself.
 fn describe(error: &io::Error) -> String {
     use rustls::Error::*;
-    let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
-        return format!("connection: {error}");
-    };
+    let Some(tls) = tls_error(error) else { return format!("connection: {error}") };
     let kind = match tls {
         InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => "expired",
         InvalidCertificate(

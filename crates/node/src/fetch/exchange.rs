@@ -50,7 +50,7 @@ pub(super) struct ExchangeLimits {
 
 impl ExchangeLimits {
     /// Whether the body of an answer is wanted. One without a type is; so is every page, because links come from there.
-    fn accepts(&self, response: &Response<Incoming>) -> bool {
+    pub(super) fn accepts(&self, response: &Response<Incoming>) -> bool {
         let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let Some(value) = value.filter(|_| !self.accept.is_empty() && response.status().is_success()) else {
             return true;
@@ -75,7 +75,7 @@ impl ExchangeLimits {
     }
 
     /// The moment at which a body that began at `begun` and has this many bytes becomes too slow.
-    fn slow_at(&self, begun: Instant, body_bytes: u64) -> Option<Instant> {
+    pub(super) fn slow_at(&self, begun: Instant, body_bytes: u64) -> Option<Instant> {
         let earned_ms = body_bytes.saturating_mul(1_000).checked_div(self.slow_bytes_per_s)?;
         begun.checked_add(self.slow_after.max(Duration::from_millis(earned_ms)))
     }
@@ -201,7 +201,7 @@ impl Connection {
 }
 
 /// What it means that no answer came.
-fn no_answer(error: &hyper::Error, received_bytes: u64, reused: bool) -> FetchError {
+pub(super) fn no_answer(error: &hyper::Error, received_bytes: u64, reused: bool) -> FetchError {
     let failure = match received_bytes {
         0 if reused => Failure::NotTried,
         0 => Failure::Disconnected,

@@ -1,7 +1,8 @@
 //! Makes the requests that the core orders, and says what came of them.
 //!
 //! A [`Fetcher`] decides nothing: where to, when and how often is in the order. It promises that
-//! - what is captured is what went over the wire, byte for byte, below TLS and above HTTP;
+//! - what is captured is what went over the wire, byte for byte, below TLS and above HTTP (of HTTP/2, what it would have
+//!   been in HTTP/1.1);
 //! - `ended` is taken when the last byte came, before anything is decoded or parsed;
 //! - no address is connected to that [`Private`] refuses;
 //! - every fetch ends: at a limit of its size, at [`FetchConfig::request_timeout`], or when it is abandoned;
@@ -14,6 +15,7 @@ mod connect;
 pub mod decode;
 mod exchange;
 pub mod head;
+mod http2;
 mod pool;
 mod read;
 mod record;
@@ -43,9 +45,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::config::HostHeader;
-use connect::Connector;
+use connect::{Connected, Connector};
 use decode::DecodeLimits;
-use exchange::{Connection, ExchangeLimits, Manner};
+use exchange::{ExchangeLimits, Manner};
 use pool::Pool;
 use read::Reader;
 pub use record::Reservation;
@@ -70,6 +72,8 @@ pub struct FetchConfig {
     pub token: String,
     /// Certificates, as PEM, that are trusted besides the usual ones.
     pub ca_pem: Option<Vec<u8>>,
+    /// Servers whose TLS sessions are kept to be resumed; 0 for none.
+    pub tls_sessions_max: usize,
     /// Which addresses that are not globally reachable may be asked.
     pub private: Private,
     /// For all attempts to connect together, and again for the TLS handshake.
@@ -110,6 +114,7 @@ impl Default for FetchConfig {
             from: None,
             token: "nephila".into(),
             ca_pem: None,
+            tls_sessions_max: 2_048,
             private: Private::Refused,
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
@@ -166,6 +171,8 @@ pub struct Captured {
     /// The answer as received: interim heads, chunking and content coding included, and what the server may have sent
     /// behind its end.
     pub response: Content,
+    /// They went over HTTP/2, and are given here as they would be in HTTP/1.1.
+    pub http2: bool,
     /// The address at the other end.
     pub address: IpAddr,
     /// When the request, or the first attempt to connect for it, was begun.
@@ -202,6 +209,50 @@ struct Received {
     recording: Recording,
     cut: Option<Cut>,
     address: IpAddr,
+    http2: bool,
+}
+
+/// A connection, by what is spoken over it.
+#[derive(Debug)]
+enum Connection {
+    Http1(exchange::Connection),
+    Http2(http2::Connection),
+}
+
+impl Connection {
+    async fn open(
+        connected: Connected,
+        limits: &ExchangeLimits,
+        deadline: Instant,
+    ) -> Result<Connection, FetchError> {
+        let Connected { wire, address, http2 } = connected;
+        Ok(if http2 {
+            Connection::Http2(http2::Connection::open(wire, address, limits, deadline).await?)
+        } else {
+            Connection::Http1(exchange::Connection::open(wire, address, limits).await?)
+        })
+    }
+
+    fn address(&self) -> IpAddr {
+        match self {
+            Connection::Http1(connection) => connection.address(),
+            Connection::Http2(connection) => connection.address(),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Connection::Http1(connection) => connection.is_closed(),
+            Connection::Http2(connection) => connection.is_closed(),
+        }
+    }
+
+    async fn is_ready(&mut self) -> bool {
+        match self {
+            Connection::Http1(connection) => connection.is_ready().await,
+            Connection::Http2(connection) => connection.is_ready().await,
+        }
+    }
 }
 
 impl Fetcher {
@@ -219,7 +270,12 @@ impl Fetcher {
             DecodeLimits { bytes_max: config.decode_bytes_max, ratio_max: config.decode_ratio_max };
         let store = Rc::new(Store::new(config.memory_bytes, config.spill_bytes, config.spill_dir));
         Ok(Rc::new(Fetcher {
-            connector: Connector::new(config.ca_pem.as_deref(), config.private, config.connect_timeout)?,
+            connector: Connector::new(
+                config.ca_pem.as_deref(),
+                config.tls_sessions_max,
+                config.private,
+                config.connect_timeout,
+            )?,
             pool: Pool::new(config.idle_connections_max, config.idle_timeout),
             reader: Reader::new(Rc::clone(&store), &config.token, decode_limits),
             store,
@@ -284,19 +340,26 @@ impl Fetcher {
             }
             None => {
                 let (addresses, contacted) = (&order.addresses, &mut progress.contacted);
-                let (wire, address) =
+                let connected =
                     self.connector.connect(&origin, addresses, deadline, &self.pool, contacted).await?;
-                Connection::open(wire, address, &self.limits).await?
+                Connection::open(connected, &self.limits, deadline).await?
             }
         };
         let address = connection.address();
+        let http2 = matches!(connection, Connection::Http2(_));
         let manner = Manner { reused, choosy: order.purpose == Purpose::Page };
-        let (recording, cut) =
-            connection.exchange(request, recording, &self.limits, deadline, manner).await?;
+        let (recording, cut) = match &mut connection {
+            Connection::Http1(one) => {
+                one.exchange(request, recording, &self.limits, deadline, manner).await?
+            }
+            Connection::Http2(two) => {
+                two.exchange(request, recording, &self.limits, deadline, manner).await?
+            }
+        };
         if cut.is_none() {
             self.pool.put(origin, connection);
         }
-        Ok(Received { recording, cut, address })
+        Ok(Received { recording, cut, address, http2 })
     }
 
     /// A connection that is open already and may be used.
@@ -317,7 +380,7 @@ impl Fetcher {
         started: Wall,
         now: Wall,
     ) -> Result<(Answer, Captured), FetchError> {
-        let Received { mut recording, cut, address } = received;
+        let Received { mut recording, cut, address, http2 } = received;
         let mut request = std::mem::take(&mut recording.sent);
         for header in self.headers_of(order) {
             blank(&mut request, header.value.as_bytes());
@@ -326,7 +389,7 @@ impl Fetcher {
         let (mut answer, response) =
             self.reader.read(order.url.clone(), order.purpose.clone(), wire, now).await?;
         answer.cut = cut;
-        Ok((answer, Captured { request, response, address, at: started, cut, reservation }))
+        Ok((answer, Captured { request, response, http2, address, at: started, cut, reservation }))
     }
 
     /// The headers that are for this host alone.

@@ -138,7 +138,7 @@ impl Recording {
         }
     }
 
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), FetchError> {
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), FetchError> {
         self.keep(bytes).map_err(|error| self.store.fail("kept", error))?;
         match self.bytes_max {
             Some(bytes_max) if self.length > bytes_max => {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod http;
+mod http2;
 mod limits;
 mod names;
 mod server;

@@ -10,13 +10,13 @@ use nephila_core::url::Url;
 use nephila_node::fetch::{FetchConfig, Fetcher, SetupError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::server::*;
 
-type Issuer = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-fn authority(name: &str) -> Issuer {
+pub(crate) fn authority(name: &str) -> Issuer {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -25,15 +25,15 @@ fn authority(name: &str) -> Issuer {
 
 /// What goes wrong on the server's side.
 #[derive(Clone, Copy, PartialEq)]
-enum Fault {
+pub(crate) enum Fault {
     None,
     Expired,
     WrongName,
-    OnlyH2,
+    OnlyHttp2,
     NoGoodbye,
 }
 
-fn server_config(authority: &Issuer, fault: Fault) -> Arc<ServerConfig> {
+pub(crate) fn server_config(authority: &Issuer, fault: Fault) -> Arc<ServerConfig> {
     let name = if fault == Fault::WrongName { "other.test" } else { "secure.test" };
     let mut params = CertificateParams::new(vec![name.into()]).unwrap();
     if fault == Fault::Expired {
@@ -49,7 +49,8 @@ fn server_config(authority: &Issuer, fault: Fault) -> Arc<ServerConfig> {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.into()], key)
         .unwrap();
-    config.alpn_protocols = vec![if fault == Fault::OnlyH2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    let protocol: &[u8] = if fault == Fault::OnlyHttp2 { b"h2" } else { b"http/1.1" };
+    config.alpn_protocols = vec![protocol.to_vec()];
     Arc::new(config)
 }
 
@@ -68,7 +69,7 @@ fn serve(config: Arc<ServerConfig>, fault: Fault) -> Server {
     })
 }
 
-fn secure(server: &Server) -> Order {
+pub(crate) fn secure(server: &Server) -> Order {
     order(Url::parse(&format!("https://secure.test:{}/", server.port)).unwrap())
 }
 
@@ -93,7 +94,6 @@ fn errors_say_what_is_wrong() {
         (&known, Fault::Expired, "expired"),
         (&known, Fault::WrongName, "wrong name"),
         (&unknown, Fault::None, "untrusted issuer"),
-        (&known, Fault::OnlyH2, "refused by the server"),
     ];
     for (authority, fault, kind) in cases {
         let server = serve(server_config(authority, fault), fault);
@@ -106,6 +106,33 @@ fn errors_say_what_is_wrong() {
     let plain = Server::new(|mut stream, _| stream.write_all(b"HTTP/1.1 400 What\r\n\r\n").unwrap());
     let detail = fetch(config, secure(&plain)).fetched.result.unwrap_err().detail;
     assert!(detail.starts_with("protocol"), "{detail}");
+}
+
+#[test]
+fn sessions_are_resumed() {
+    use HandshakeKind::{Full, Resumed};
+    let authority = authority("known");
+    for (tls_sessions_max, expected) in [(2, [Full, Resumed, Resumed]), (0, [Full, Full, Full])] {
+        let tls = server_config(&authority, Fault::None);
+        let (kinds, seen) = std::sync::mpsc::channel();
+        let server = Server::new(move |stream, _| {
+            let mut tls = StreamOwned::new(ServerConnection::new(Arc::clone(&tls)).unwrap(), stream);
+            read_request(&mut tls).unwrap();
+            kinds.send(tls.conn.handshake_kind().unwrap()).unwrap();
+            // The end of the answer is the end of the connection.
+            tls.write_all(ANSWER).unwrap();
+            tls.conn.send_close_notify();
+            tls.flush().unwrap();
+        });
+        let ca_pem = Some(authority.pem().into_bytes());
+        with_fetcher(FetchConfig { ca_pem, tls_sessions_max, ..config() }, |fetcher| async move {
+            for expected in expected {
+                let outcome = fetcher.fetch(secure(&server), std::future::pending()).await;
+                assert_eq!(answer(&outcome).status, 200);
+                assert_eq!(seen.recv().unwrap(), expected);
+            }
+        });
+    }
 }
 
 #[test]

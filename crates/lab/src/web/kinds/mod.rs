@@ -10,6 +10,7 @@ mod connections;
 mod directives;
 mod heads;
 mod html;
+mod http2;
 mod names;
 mod redirects;
 mod robots;
@@ -105,6 +106,8 @@ pub enum Connect {
     OldTls,
     /// Closes at the TLS hello.
     CloseTls,
+    /// Serves them, but speaks only HTTP/2: whoever offers HTTP/1.1 alone is refused.
+    OnlyHttp2,
 }
 
 /// What the certificate of a host is like.
@@ -240,6 +243,7 @@ pub fn all() -> &'static [Kind] {
             sitemaps::kinds(),
             heads::kinds(),
             connections::kinds(),
+            http2::kinds(),
             names::kinds(),
         ];
         tables.into_iter().flatten().collect()
