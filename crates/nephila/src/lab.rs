@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
-    FirstPageOptions, FullDiskOptions, GapOptions, HostileOptions, KillsOptions, MemoryOptions, Outcome,
-    Setup, WebSpeedOptions, first_page, full_disk, gap, hostile, kills, memory, web_speed,
+    ConnectionsOptions, FirstPageOptions, FullDiskOptions, GapOptions, HandshakesOptions, HostileOptions,
+    KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, Setup, WebSpeedOptions, connections, first_page,
+    full_disk, gap, handshakes, hostile, kills, many_hosts, memory, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -91,7 +92,29 @@ pub(crate) fn command() -> Command {
         )))
         .subcommand(experiment("memory", "Measure the memory of a million URLs and of endless bodies"))
         .subcommand(experiment("first-page", "Measure the time from the start to the first page"))
-        .subcommand(experiment("web-speed", "Measure how fast one core serves the synthetic web"))
+        .subcommand(
+            experiment("handshakes", "Measure pages that need a TLS handshake each, against these alone")
+                .arg(option("pages", "N", "Pages [default: 20000]")),
+        )
+        .subcommand(
+            experiment("connections", "Measure the memory of TLS connections that are kept open")
+                .arg(option("hosts", "N", "Hosts, and so connections [default: 2000]")),
+        )
+        .subcommand(
+            experiment(
+                "many-hosts",
+                "Measure a crawl of many hosts with long delays: punctuality, rate, processor",
+            )
+            .arg(option("page-bytes", "N", "How large pages are [default: 4000]"))
+            .arg(option("only", "PART", "Only `many` (20,000 hosts) or only `kept` (5,000)")),
+        )
+        .subcommand(
+            experiment("web-speed", "Measure how fast one core serves the synthetic web").arg(option(
+                "hosts",
+                "N",
+                "Hosts [default: 100000]",
+            )),
+        )
 }
 
 fn web_command() -> Command {
@@ -185,7 +208,30 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
         "full-disk" => full_disk(&setup, &FullDiskOptions { seed, ..FullDiskOptions::default() })?,
         "memory" => memory(&setup, &MemoryOptions { seed, ..MemoryOptions::default() })?,
         "first-page" => first_page(&setup, &FirstPageOptions { seed, ..FirstPageOptions::default() })?,
-        _ => web_speed(&setup, &WebSpeedOptions { seed, ..WebSpeedOptions::default() })?,
+        "handshakes" => {
+            let default = HandshakesOptions::default();
+            let pages = number(matches, "pages", default.pages)?;
+            handshakes(&setup, &HandshakesOptions { seed, pages, ..default })?
+        }
+        "connections" => {
+            let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;
+            connections(&setup, &ConnectionsOptions { seed, hosts })?
+        }
+        "many-hosts" => {
+            let mut options = ManyHostsOptions { seed, ..ManyHostsOptions::default() };
+            options.page_bytes = number(matches, "page-bytes", options.page_bytes)?;
+            if let Some(only) = matches.get_one::<String>("only") {
+                options.parts.retain(|part| part.name == only);
+            }
+            many_hosts(&setup, &options)?
+        }
+        _ => {
+            let default = WebSpeedOptions::default();
+            web_speed(
+                &setup,
+                &WebSpeedOptions { seed, hosts: number(matches, "hosts", default.hosts)?, ..default },
+            )?
+        }
     })
 }
 

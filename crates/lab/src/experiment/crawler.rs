@@ -132,6 +132,11 @@ impl Running {
         }
     }
 
+    /// The process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL. False if the process had ended by itself.
     pub(super) fn kill(&mut self) -> anyhow::Result<bool> {
         if self.wait(Duration::ZERO)?.is_some() {

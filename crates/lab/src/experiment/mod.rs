@@ -9,14 +9,18 @@
 //! - **They end**: every wait for a process has a limit.
 
 mod archive;
+mod connections;
 mod crawler;
 mod first_page;
 mod full_disk;
 mod gap;
+mod handshakes;
 mod hostile;
 mod journal;
 mod kills;
+mod many_hosts;
 mod memory;
+mod process;
 mod web_speed;
 
 use std::{
@@ -29,11 +33,14 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+pub use connections::{ConnectionsOptions, connections};
 pub use first_page::{FirstPageOptions, first_page};
 pub use full_disk::{FullDiskOptions, full_disk};
 pub use gap::{GapOptions, gap};
+pub use handshakes::{HandshakesOptions, handshakes};
 pub use hostile::{HostileOptions, hostile};
 pub use kills::{KillsOptions, kills};
+pub use many_hosts::{ManyHostsOptions, ManyHostsPart, many_hosts};
 pub use memory::{MemoryOptions, memory};
 pub use web_speed::{WebSpeedOptions, web_speed};
 

@@ -1,104 +1,203 @@
-//! How fast the synthetic web is: one core serves, another asks.
+//! What the synthetic web can do: how fast one core serves it, plain and over TLS, and what a hundred thousand hosts cost.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::Resumption,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
     task::JoinSet,
 };
+use tokio_rustls::TlsConnector;
 
-use super::{Outcome, Setup, serve};
-use crate::web::{PageBytes, WebConfig};
+use super::{
+    Outcome, Setup,
+    process::{Processors, process_cpu, rss_bytes, thread_cpu},
+    serve,
+};
+use crate::web::{PageBytes, Web, WebConfig};
 
 const EXPERIMENT: &str = "web-speed";
-const WANTED_PER_S: f64 = 10_000.0;
+const WANTED_PER_S: f64 = 30_000.0;
 const PAGE_BYTES: u32 = 16_000;
 /// More than are asked for, so that none is asked for twice.
 const PAGES_A_HOST: u32 = 100_000;
-const PROCESSORS_MAX: usize = 1_024;
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]
 pub struct WebSpeedOptions {
-    /// The web follows from this.
+    /// The webs follow from this.
     pub seed: u64,
+    /// How many hosts there are.
+    pub hosts: u32,
     /// How many connections ask at once, each another host.
     pub connections: u32,
-    /// For how long.
+    /// For how long, each time.
     pub lasts: Duration,
 }
 
 impl Default for WebSpeedOptions {
     fn default() -> WebSpeedOptions {
-        WebSpeedOptions { seed: 1, connections: 64, lasts: Duration::from_secs(10) }
+        WebSpeedOptions { seed: 1, hosts: 100_000, connections: 64, lasts: Duration::from_secs(10) }
     }
 }
 
-/// Asks a web for plain pages over connections that are kept alive, as fast as it answers. The judge is on.
+/// Asks a web for plain pages over connections that are kept alive, as fast as it answers; again over TLS; and then every
+/// host once, over a connection of its own. The judge is on.
 pub fn web_speed(setup: &Setup, options: &WebSpeedOptions) -> anyhow::Result<Outcome> {
-    // Threads begin on the processors of the thread that starts them: the web's on one, this one's on another.
-    let before = sched_getaffinity(None)?;
-    let processors: Vec<usize> = (0..PROCESSORS_MAX).filter(|cpu| before.is_set(*cpu)).take(2).collect();
-    let &[one, other] = processors.as_slice() else {
+    let Some(processors) = Processors::two()? else {
         return Ok(Outcome::skipped(EXPERIMENT, "needs two processors"));
     };
-    stay_on(one)?;
+    let mut outcome = Outcome::new(EXPERIMENT);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let before_bytes = rss_bytes(std::process::id())?;
+    let begun = Instant::now();
+    let web = start(&processors, options, 0)?;
+    outcome.figure("start_ms", begun.elapsed().as_secs_f64() * 1e3);
+    outcome.figure(
+        "memory_at_start_mb",
+        (rss_bytes(std::process::id())?.saturating_sub(before_bytes)) as f64 / 1e6,
+    );
+
+    setup.say(format!("{} connections for {:?}, plain", options.connections, options.lasts));
+    let (pages, per_s, per_cpu_s) = runtime.block_on(ask_for_pages(&web, options, None))?;
+    outcome.bar(
+        "16 KB pages per second of one core",
+        format!(">= {WANTED_PER_S}"),
+        format!("{per_cpu_s:.0}"),
+        per_cpu_s >= WANTED_PER_S,
+    );
+    outcome.figure("pages_per_s", per_s);
+    let asked = pages + u64::from(options.connections);
+    outcome.equal("requests that the judge saw", asked, web.seen().requests);
+    drop(web);
+
+    setup.say("the same over TLS");
+    let web = start(&processors, options, 100)?;
+    let tls = tls_client(&web)?;
+    let (_, per_s, per_cpu_s) = runtime.block_on(ask_for_pages(&web, options, Some(tls)))?;
+    outcome.figure("https_pages_per_s", per_s);
+    outcome.figure("https_pages_per_cpu_s", per_cpu_s);
+    drop(web);
+
+    setup.say(format!("{} hosts, once each", options.hosts));
+    let web = start(&processors, options, 0)?;
+    let before_bytes = rss_bytes(std::process::id())?;
+    let begun = Instant::now();
+    runtime.block_on(ask_every_host(&web, options))?;
+    outcome.figure("hosts_met_per_s", f64::from(options.hosts) / begun.elapsed().as_secs_f64());
+    let grown = rss_bytes(std::process::id())?.saturating_sub(before_bytes);
+    outcome.figure("bytes_per_host_met", grown as f64 / f64::from(options.hosts));
+    outcome.equal("hosts that the judge saw", u64::from(options.hosts), web.seen().requests);
+    Ok(outcome)
+}
+
+fn start(processors: &Processors, options: &WebSpeedOptions, https_percent: u32) -> anyhow::Result<Web> {
+    processors.be_with_web()?;
     let web = serve(WebConfig {
         seed: options.seed,
-        hosts: options.connections,
+        hosts: options.hosts,
         pages: PAGES_A_HOST,
         kinds: "plain".parse()?,
         latency_ms: (0, 0),
         page_bytes: PageBytes::Fixed(PAGE_BYTES),
-        https_percent: 0,
+        https_percent,
+        tls_resumption: false,
         delay_ms: 0,
         ip_delay_ms: 0,
         ..WebConfig::default()
     })?;
-    stay_on(other)?;
-    setup.say(format!("{} connections for {:?}", options.connections, options.lasts));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let begun = Instant::now();
-    let pages = runtime.block_on(async {
-        let mut asking = JoinSet::new();
-        for host in web.plan().hosts() {
-            let address = (host.address(), web.http_port);
-            let name = host.name();
-            let until = begun + options.lasts;
-            asking.spawn(async move { ask(TcpStream::connect(address).await?, &name, until).await });
-        }
-        let mut pages = 0;
-        while let Some(asked) = asking.join_next().await {
-            pages += asked??;
-        }
-        anyhow::Ok(pages)
-    })?;
-    let per_s = pages as f64 / begun.elapsed().as_secs_f64();
-    sched_setaffinity(None, &before)?;
-    let verdict = web.verdict();
-    let mut outcome = Outcome::new(EXPERIMENT);
-    outcome.bar(
-        "16 KB pages a second",
-        format!(">= {WANTED_PER_S}"),
-        format!("{per_s:.0}"),
-        per_s >= WANTED_PER_S,
-    );
-    outcome.equal("pages that the judge saw", pages, verdict.requests - verdict.robots_requests);
-    Ok(outcome)
+    processors.be_elsewhere()?;
+    Ok(web)
 }
 
-fn stay_on(processor: usize) -> anyhow::Result<()> {
-    let mut only = CpuSet::new();
-    only.set(processor);
-    sched_setaffinity(None, &only).context("cannot choose a processor")
+/// A client that trusts the web and resumes nothing.
+pub(super) fn tls_client(web: &Web) -> anyhow::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(web.ca_pem.as_bytes())?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.resumption = Resumption::disabled();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// How many pages came, how many a second, and how many for a second of the web's processor time: what this process
+/// takes and this thread does not.
+async fn ask_for_pages(
+    web: &Web,
+    options: &WebSpeedOptions,
+    tls: Option<TlsConnector>,
+) -> anyhow::Result<(u64, f64, f64)> {
+    let webs_cpu = || process_cpu().saturating_sub(thread_cpu());
+    let (begun, before) = (Instant::now(), webs_cpu());
+    let until = begun + options.lasts;
+    let mut asking = JoinSet::new();
+    for host in web.plan().hosts().take(options.connections as usize) {
+        let (address, name, tls) = (host.address(), host.name(), tls.clone());
+        let port = if tls.is_some() { web.https_port } else { web.http_port };
+        asking.spawn(async move {
+            let stream = connect((address, port).into()).await?;
+            match tls {
+                None => ask(stream, &name, until).await,
+                Some(tls) => {
+                    let stream = tls.connect(ServerName::try_from(name.clone())?, stream).await?;
+                    ask(stream, &name, until).await
+                }
+            }
+        });
+    }
+    let mut pages = 0;
+    while let Some(asked) = asking.join_next().await {
+        pages += asked??;
+    }
+    let used = webs_cpu() - before;
+    Ok((pages, pages as f64 / begun.elapsed().as_secs_f64(), pages as f64 / used.as_secs_f64()))
+}
+
+/// Asks every host for its robots.txt, over a connection of its own.
+async fn ask_every_host(web: &Web, options: &WebSpeedOptions) -> anyhow::Result<()> {
+    let mut asking: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    for host in web.plan().hosts() {
+        while asking.len() >= options.connections as usize {
+            asking.join_next().await.context("there is one")???;
+        }
+        let (address, name) = ((host.address(), web.http_port), host.name());
+        asking.spawn(async move {
+            let mut stream = connect(address.into()).await?;
+            get(&mut stream, &mut Vec::new(), &name, "/robots.txt").await
+        });
+    }
+    while let Some(asked) = asking.join_next().await {
+        asked??;
+    }
+    Ok(())
+}
+
+pub(super) async fn connect(to: SocketAddr) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect(to).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Asks for robots.txt and then for one page after the other, and gives back how many came.
-async fn ask(mut stream: TcpStream, name: &str, until: Instant) -> anyhow::Result<u64> {
-    stream.set_nodelay(true)?;
+async fn ask(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    name: &str,
+    until: Instant,
+) -> anyhow::Result<u64> {
     let mut buffer = Vec::with_capacity(2 * PAGE_BYTES as usize);
     get(&mut stream, &mut buffer, name, "/robots.txt").await?;
     let mut pages = 0;
@@ -109,9 +208,16 @@ async fn ask(mut stream: TcpStream, name: &str, until: Instant) -> anyhow::Resul
     Ok(pages)
 }
 
-async fn get(stream: &mut TcpStream, buffer: &mut Vec<u8>, name: &str, target: &str) -> anyhow::Result<()> {
+/// Asks for a target and reads the answer, which has a length, into the buffer.
+pub(super) async fn get(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    buffer: &mut Vec<u8>,
+    name: &str,
+    target: &str,
+) -> anyhow::Result<()> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: nephila-lab\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     buffer.clear();
     let mut whole = None;
     while whole.is_none_or(|whole| buffer.len() < whole) {

@@ -138,6 +138,8 @@ pub struct HostSeen {
     pub(super) kind: usize,
     pub(super) requests: u64,
     pub(super) bytes: u64,
+    /// When the last request arrived.
+    pub(super) last_arrival: u64,
     pub(super) open: u32,
     pub(super) open_max: u32,
     /// When its last expected page was served.
@@ -342,6 +344,7 @@ impl Judge {
         let Arrival { now, kind, .. } = *arrival;
         let host = self.hosts.entry(arrival.host).or_insert_with(|| HostSeen { kind, ..HostSeen::default() });
         host.requests += 1;
+        host.last_arrival = now;
         host.open += 1;
         host.open_max = host.open_max.max(host.open);
         let open = host.open;

@@ -249,6 +249,15 @@ pub enum WebError {
     Tls(#[from] rustls::Error),
 }
 
+/// What a web has seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Requests in all, robots.txt and connects that failed included.
+    pub requests: u64,
+    /// The connections that they came over.
+    pub connections: judge::Connections,
+}
+
 /// A web that is being served, until it is dropped or [shut down](Web::shutdown).
 #[derive(Debug)]
 pub struct Web {
@@ -321,6 +330,20 @@ impl Web {
     pub fn verdict(&self) -> Verdict {
         self.catch_up();
         self.server.verdict()
+    }
+
+    /// What there was so far, without any judgement: cheap, however many pages there are.
+    pub fn seen(&self) -> Seen {
+        self.catch_up();
+        let judge = self.server.judge();
+        Seen { requests: judge.requests, connections: judge.connections }
+    }
+
+    /// How many requests each host has had and when the last of them arrived, in nanoseconds, by [`plan::Host::key`].
+    pub fn arrivals(&self) -> HashMap<u64, (u64, u64)> {
+        self.catch_up();
+        let judge = self.server.judge();
+        judge.hosts.iter().map(|(key, host)| (*key, (host.requests, host.last_arrival))).collect()
     }
 
     /// Makes the judge, and whatever answers differently the second time, forget all that was asked.

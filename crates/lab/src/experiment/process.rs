@@ -1,0 +1,108 @@
+//! What the system knows of a process, and which processors threads run on.
+
+use std::{fs, time::Duration};
+
+use anyhow::Context as _;
+use rustix::{
+    param::clock_ticks_per_second,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+    time::{ClockId, clock_gettime},
+};
+
+const PROCESSORS_MAX: usize = 1_024;
+
+/// Processor time that a process has used, user and system, all threads.
+pub(super) fn cpu(pid: u32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let ticks = ticks(&stat).with_context(|| format!("{path} is not as expected"))?;
+    Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second())?)
+}
+
+/// User and system time in a line of `/proc/PID/stat`. The name before them may have any character.
+fn ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+/// Processor time that this process has used.
+pub(super) fn process_cpu() -> Duration {
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// Processor time that this thread has used.
+pub(super) fn thread_cpu() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
+fn clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Memory of a process that is in use now.
+pub(super) fn rss_bytes(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
+    let kib: u64 = kib.with_context(|| format!("{path} has no VmRSS"))?.parse()?;
+    Ok(kib * 1_024)
+}
+
+/// One processor for the web and another for who asks it: threads and processes begin where the thread that starts them is.
+/// Dropped, this thread may run anywhere again.
+pub(super) struct Processors {
+    before: CpuSet,
+    web: usize,
+    other: usize,
+}
+
+impl Processors {
+    /// The first two that there are; none if there is only one.
+    pub(super) fn two() -> anyhow::Result<Option<Processors>> {
+        let before = sched_getaffinity(None)?;
+        let all: Vec<usize> = (0..PROCESSORS_MAX).filter(|cpu| before.is_set(*cpu)).take(2).collect();
+        Ok(match all[..] {
+            [web, other] => Some(Processors { before, web, other }),
+            _ => None,
+        })
+    }
+
+    /// What this thread starts from now on is with the web.
+    pub(super) fn be_with_web(&self) -> anyhow::Result<()> {
+        stay_on(self.web)
+    }
+
+    /// What this thread starts from now on is away from the web.
+    pub(super) fn be_elsewhere(&self) -> anyhow::Result<()> {
+        stay_on(self.other)
+    }
+}
+
+impl Drop for Processors {
+    fn drop(&mut self) {
+        // What was allowed once is allowed again.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+fn stay_on(processor: usize) -> anyhow::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    sched_setaffinity(None, &only).context("cannot choose a processor")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_read() {
+        let stat = "7 (a) b (c) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1 0 99";
+        assert_eq!(ticks(stat), Some(200));
+        assert_eq!(ticks("7 (a) R 1"), None);
+        let own = std::process::id();
+        assert!(rss_bytes(own).unwrap() > 100_000);
+        assert!(cpu(own).unwrap() < Duration::from_secs(3_600));
+    }
+}
