@@ -6,9 +6,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use nephila_core::agent::FetchError;
@@ -18,9 +21,9 @@ use nephila_core::url::Origin;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, CipherSuite, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -135,16 +138,14 @@ impl Connector {
         contacted: &mut Vec<IpAddr>,
     ) -> Result<(TcpStream, IpAddr), FetchError> {
         let mut waiting = addresses.iter();
-        let mut attempts = JoinSet::new();
+        let mut attempts = Attempts::default();
         let mut next_at = Instant::now();
         let mut last = None;
         loop {
             let more = !waiting.as_slice().is_empty();
             tokio::select! {
                 biased;
-                Some(done) = attempts.join_next() => {
-                    let (address, result): (IpAddr, io::Result<TcpStream>) =
-                        done.map_err(|error| failed(Failure::NotTried, error))?;
+                (address, result) = attempts.next(), if !attempts.0.is_empty() => {
                     match result {
                         Ok(stream) => return Ok((stream, address)),
                         Err(error) if is_short_of(&error) => {
@@ -152,9 +153,9 @@ impl Connector {
                             if !pool.close_one() {
                                 return Err(failed(Failure::NotTried, error));
                             }
-                            // The descriptor is free when the task that held it has been dropped.
+                            // Over HTTP/2, the descriptor is free when the task that held it has been dropped.
                             yield_now().await;
-                            self.begin(&mut attempts, SocketAddr::new(address, port), contacted);
+                            attempts.begin(SocketAddr::new(address, port), contacted);
                         }
                         Err(error) => last = Some(failed(Failure::Connect, format_args!("{address}: {error}"))),
                     }
@@ -167,22 +168,38 @@ impl Connector {
                         last.get_or_insert(refused);
                         continue;
                     }
-                    self.begin(&mut attempts, SocketAddr::new(address, port), contacted);
+                    attempts.begin(SocketAddr::new(address, port), contacted);
                     next_at = Instant::now() + ATTEMPT_DELAY;
                 }
                 else => return Err(last.unwrap_or_else(|| failed(Failure::Connect, "no address"))),
             }
         }
     }
+}
 
-    fn begin(
-        &self,
-        attempts: &mut JoinSet<(IpAddr, io::Result<TcpStream>)>,
-        to: SocketAddr,
-        contacted: &mut Vec<IpAddr>,
-    ) {
+type Connecting = Pin<Box<dyn Future<Output = io::Result<TcpStream>>>>;
+
+/// Connections that are being made.
+#[derive(Default)]
+struct Attempts(Vec<(IpAddr, Connecting)>);
+
+impl Attempts {
+    fn begin(&mut self, to: SocketAddr, contacted: &mut Vec<IpAddr>) {
         contacted.push(to.ip());
-        attempts.spawn_local(async move { (to.ip(), TcpStream::connect(to).await) });
+        self.0.push((to.ip(), Box::pin(TcpStream::connect(to))));
+    }
+
+    /// The first that comes to an end.
+    async fn next(&mut self) -> (IpAddr, io::Result<TcpStream>) {
+        poll_fn(|context| {
+            for at in 0..self.0.len() {
+                if let Poll::Ready(result) = self.0[at].1.as_mut().poll(context) {
+                    return Poll::Ready((self.0.swap_remove(at).0, result));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -198,8 +215,10 @@ fn tls_config(ca_pem: Option<&[u8]>, sessions_max: usize) -> Result<ClientConfig
             return Err(SetupError::Ca("there is no certificate in it".into()));
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let mut provider = rustls::crypto::ring::default_provider();
+    // The usual order has the strongest first. A crawler reads what is public: the cheapest first, of those that are good.
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .map_err(SetupError::Tls)?
         .with_root_certificates(roots)

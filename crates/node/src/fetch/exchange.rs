@@ -1,8 +1,12 @@
 //! One request and its answer over one connection.
 
+use std::cell::RefCell;
 use std::error::Error;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,12 +14,12 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::client::conn::http1::{self, Parts, SendRequest};
 use nephila_archive::http::HEADERS_MAX;
 use nephila_core::agent::{Cut, FetchError};
 use nephila_core::parse::headers::content_type;
 use nephila_core::record::Failure;
-use tokio::task::JoinHandle;
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, sleep_until};
 
 use super::failed;
@@ -81,43 +85,28 @@ impl ExchangeLimits {
     }
 }
 
-/// A connection that requests can be sent over, one after the other. Closed when dropped.
+/// A connection on which nothing is under way. Closed when dropped.
+///
+/// It is no more than the wire: what hyper needs to speak over it is made for each exchange and given back after it, so
+/// that thousands of connections can wait at little cost.
 #[derive(Debug)]
 pub(super) struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
-    tape: Tape,
+    wire: Wire,
     address: IpAddr,
-    driver: JoinHandle<()>,
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
+/// How an exchange ended.
+pub(super) struct Exchanged<C> {
+    pub(super) recording: Recording,
+    /// Why the answer is not whole.
+    pub(super) cut: Option<Cut>,
+    /// The connection, if it can be used again.
+    pub(super) connection: Option<C>,
 }
 
 impl Connection {
-    /// Begins to speak HTTP over a connection.
-    pub(super) async fn open(
-        wire: Wire,
-        address: IpAddr,
-        limits: &ExchangeLimits,
-    ) -> Result<Self, FetchError> {
-        let tape = Tape::default();
-        let recorder = Recorder { wire, tape: Rc::clone(&tape) };
-        let (sender, connection) = http1::Builder::new()
-            .title_case_headers(true)
-            .max_headers(HEADERS_MAX)
-            .max_buf_size(limits.head_bytes_max.max(BUFFER_BYTES_MIN))
-            .max_header_size(limits.head_bytes_max)
-            .allow_spaces_after_header_name_in_responses(true)
-            .ignore_invalid_headers_in_responses(true)
-            .handshake(recorder)
-            .await
-            .map_err(|error| failed(Failure::Connect, error))?;
-        // Its errors reach whoever waits for an answer; one that waits for no answer is only to be closed.
-        let driver = tokio::task::spawn_local(async move { drop(connection.await) });
-        Ok(Connection { sender, tape, address, driver })
+    pub(super) fn new(wire: Wire, address: IpAddr) -> Connection {
+        Connection { wire, address }
     }
 
     /// The address at the other end.
@@ -125,78 +114,130 @@ impl Connection {
         self.address
     }
 
-    /// Whether it is known to be of no more use.
-    pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
-    /// Waits until the previous exchange is over. False: the connection ended with it.
-    pub(super) async fn is_ready(&mut self) -> bool {
-        self.sender.ready().await.is_ok()
+    /// Whether the server has neither closed it nor said anything since its last answer.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let mut byte = [0];
+        let mut nobody = Context::from_waker(Waker::noop());
+        self.wire.poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
     /// Sends a request and receives the answer onto the recording, as far as it comes.
     pub(super) async fn exchange(
-        &mut self,
+        self,
         request: Request<Empty<Bytes>>,
         recording: Recording,
         limits: &ExchangeLimits,
         deadline: Instant,
         Manner { reused, choosy }: Manner,
-    ) -> Result<(Recording, Option<Cut>), FetchError> {
-        *self.tape.borrow_mut() = Some(recording);
-        self.limit_received(Some(limits.heads_bytes_max()));
+    ) -> Result<Exchanged<Connection>, FetchError> {
+        let Connection { wire, address } = self;
+        let tape: Tape = Rc::new(RefCell::new(Some(recording)));
+        let (mut sender, mut driver) = speak(wire, &tape, limits).await?;
+        limit_received(&tape, Some(limits.heads_bytes_max()));
         let response = tokio::select! {
             biased;
-            response = self.sender.send_request(request) => response,
+            response = driver.along(sender.send_request(request)) => response,
             () = sleep_until(deadline) => return Err(failed(Failure::Timeout, "no answer in time")),
         };
-        self.limit_received(None);
+        limit_received(&tape, None);
         let ended = match response {
             Ok(response) if choosy && !limits.accepts(&response) => Ok(Some(Cut::Length)),
-            Ok(response) => Ok(self.drain(response.into_body(), limits, deadline).await),
+            Ok(response) => Ok(drain(response.into_body(), &mut driver, &tape, limits, deadline).await),
             Err(error) => Err(error),
         };
-        let mut recording = self.tape.borrow_mut().take().expect("put there above, and nobody else takes it");
+        let mut recording = tape.borrow_mut().take().expect("put there above, and nobody else takes it");
         if let Some(error) = recording.failure.take() {
             return Err(error);
         }
-        match ended {
-            Ok(cut) => Ok((recording, cut)),
-            Err(error) => Err(no_answer(&error, recording.length(), reused)),
-        }
+        let cut = ended.map_err(|error| no_answer(&error, recording.length(), reused))?;
+        // After a whole answer it comes to rest at once, or has to be closed.
+        let wire = if cut.is_none() && sender.is_ready() { driver.into_wire() } else { None };
+        Ok(Exchanged { recording, cut, connection: wire.map(|wire| Connection { wire, address }) })
     }
+}
 
-    /// Receives a body and forgets it: the recording has it. Returns why it is not whole.
-    async fn drain(&self, mut body: Incoming, limits: &ExchangeLimits, deadline: Instant) -> Option<Cut> {
-        let begun = Instant::now();
-        let mut body_bytes = 0;
-        loop {
-            let until = limits.slow_at(begun, body_bytes).map_or(deadline, |slow| slow.min(deadline));
-            let frame = tokio::select! {
-                biased;
-                frame = body.frame() => frame,
-                () = sleep_until(until) => return Some(Cut::Time),
-            };
-            match frame {
-                None => return None,
-                Some(Ok(frame)) => body_bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
-                Some(Err(_)) => return Some(Cut::Disconnect),
+/// Begins to speak HTTP over a wire.
+async fn speak(
+    wire: Wire,
+    tape: &Tape,
+    limits: &ExchangeLimits,
+) -> Result<(SendRequest<Empty<Bytes>>, Driver), FetchError> {
+    let recorder = Recorder { wire, tape: Rc::clone(tape) };
+    let (sender, connection) = http1::Builder::new()
+        .title_case_headers(true)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(limits.head_bytes_max.max(BUFFER_BYTES_MIN))
+        .max_header_size(limits.head_bytes_max)
+        .allow_spaces_after_header_name_in_responses(true)
+        .ignore_invalid_headers_in_responses(true)
+        .handshake(recorder)
+        .await
+        .map_err(|error| failed(Failure::Connect, error))?;
+    Ok((sender, Driver { connection, has_ended: false }))
+}
+
+/// What reads from and writes to the wire. It has no task of its own: it goes along with who waits for it.
+struct Driver {
+    connection: http1::Connection<Recorder, Empty<Bytes>>,
+    has_ended: bool,
+}
+
+impl Driver {
+    /// Waits for something that needs the connection to go on.
+    async fn along<T>(&mut self, awaited: impl Future<Output = T>) -> T {
+        let mut awaited = pin!(awaited);
+        poll_fn(|context| {
+            if let Poll::Ready(done) = awaited.as_mut().poll(context) {
+                return Poll::Ready(done);
             }
-            if body_bytes > limits.body_bytes_max || self.received() > limits.wire_bytes_max() {
-                return Some(Cut::Length);
+            if !self.has_ended {
+                // How it ended is told to who waits.
+                self.has_ended = self.connection.poll_without_shutdown(context).is_ready();
             }
-        }
+            awaited.as_mut().poll(context)
+        })
+        .await
     }
 
-    fn limit_received(&self, bytes_max: Option<u64>) {
-        if let Some(recording) = &mut *self.tape.borrow_mut() {
-            recording.bytes_max = bytes_max;
+    /// The wire, unless more than the answer came over it.
+    fn into_wire(self) -> Option<Wire> {
+        let Parts { io, read_buf, .. } = self.connection.into_parts();
+        (!self.has_ended && read_buf.is_empty()).then_some(io.wire)
+    }
+}
+
+/// Receives a body and forgets it: the recording has it. Returns why it is not whole.
+async fn drain(
+    mut body: Incoming,
+    driver: &mut Driver,
+    tape: &Tape,
+    limits: &ExchangeLimits,
+    deadline: Instant,
+) -> Option<Cut> {
+    let begun = Instant::now();
+    let mut body_bytes = 0;
+    loop {
+        let until = limits.slow_at(begun, body_bytes).map_or(deadline, |slow| slow.min(deadline));
+        let frame = tokio::select! {
+            biased;
+            frame = driver.along(body.frame()) => frame,
+            () = sleep_until(until) => return Some(Cut::Time),
+        };
+        match frame {
+            None => return None,
+            Some(Ok(frame)) => body_bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) => return Some(Cut::Disconnect),
+        }
+        let received = tape.borrow().as_ref().map_or(0, Recording::length);
+        if body_bytes > limits.body_bytes_max || received > limits.wire_bytes_max() {
+            return Some(Cut::Length);
         }
     }
+}
 
-    fn received(&self) -> u64 {
-        self.tape.borrow().as_ref().map_or(0, Recording::length)
+fn limit_received(tape: &Tape, bytes_max: Option<u64>) {
+    if let Some(recording) = &mut *tape.borrow_mut() {
+        recording.bytes_max = bytes_max;
     }
 }
 

@@ -19,7 +19,7 @@ use nephila_core::record::Failure;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::exchange::{ExchangeLimits, Manner, no_answer};
+use super::exchange::{ExchangeLimits, Exchanged, Manner, no_answer};
 use super::failed;
 use super::record::{Recorder, Recording, Tape, Wire};
 
@@ -74,7 +74,7 @@ impl Connection {
             .await
             .map_err(|_| failed(Failure::Timeout, "no http/2 in time"))?
             .map_err(|error| failed(Failure::Connect, error))?;
-        // As for HTTP/1.1, its errors reach whoever waits for an answer.
+        // Its errors reach whoever waits for an answer; one that waits for no answer is only to be closed.
         tasks.0.borrow_mut().spawn_local(async move { drop(connection.await) });
         Ok(Connection { sender, address, tasks })
     }
@@ -84,25 +84,20 @@ impl Connection {
         self.address
     }
 
-    /// Whether it is known to be of no more use.
-    pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
-    /// Waits until a request can be sent. False: the connection has ended.
-    pub(super) async fn is_ready(&mut self) -> bool {
-        self.sender.ready().await.is_ok()
+    /// Whether a request can be sent over it.
+    pub(super) fn is_open(&self) -> bool {
+        self.sender.is_ready()
     }
 
     /// Sends a request and receives the answer onto the recording, as far as it comes.
     pub(super) async fn exchange(
-        &mut self,
+        mut self,
         request: Request<Empty<Bytes>>,
         mut recording: Recording,
         limits: &ExchangeLimits,
         deadline: Instant,
         Manner { reused, choosy }: Manner,
-    ) -> Result<(Recording, Option<Cut>), FetchError> {
+    ) -> Result<Exchanged<Connection>, FetchError> {
         recording.sent = sent(&request);
         let request = absolute(request)?;
         let response = tokio::select! {
@@ -113,10 +108,11 @@ impl Connection {
         let response = response.map_err(|error| no_answer(&error, 0, reused))?;
         recording.receive(&head(&response))?;
         if choosy && !limits.accepts(&response) {
-            return Ok((recording, Some(Cut::Length)));
+            return Ok(Exchanged { recording, cut: Some(Cut::Length), connection: None });
         }
         let cut = drain(response.into_body(), &mut recording, limits, deadline).await?;
-        Ok((recording, cut))
+        let connection = (cut.is_none() && self.is_open()).then_some(self);
+        Ok(Exchanged { recording, cut, connection })
     }
 }
 

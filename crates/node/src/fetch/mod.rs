@@ -41,13 +41,13 @@ use nephila_core::record::Failure;
 use nephila_core::settings::Private;
 use nephila_core::time::{Now, Wall};
 use nephila_core::url::{Host, Origin};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::config::HostHeader;
 use connect::{Connected, Connector};
 use decode::DecodeLimits;
-use exchange::{ExchangeLimits, Manner};
+use exchange::{ExchangeLimits, Exchanged, Manner};
 use pool::Pool;
 use read::Reader;
 pub use record::Reservation;
@@ -55,9 +55,6 @@ use record::{Recording, Store};
 
 const ACCEPT_VALUE: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 const ACCEPT_ENCODING_VALUE: &str = "gzip, deflate, br, zstd";
-
-/// How long a kept connection may take to be ready for the next request.
-const READY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// How requests are made. The defaults are those of docs/behaviour.md.
 #[derive(Clone, Debug)]
@@ -212,7 +209,7 @@ struct Received {
     http2: bool,
 }
 
-/// A connection, by what is spoken over it.
+/// A connection on which nothing is under way, by what is spoken over it.
 #[derive(Debug)]
 enum Connection {
     Http1(exchange::Connection),
@@ -229,7 +226,7 @@ impl Connection {
         Ok(if http2 {
             Connection::Http2(http2::Connection::open(wire, address, limits, deadline).await?)
         } else {
-            Connection::Http1(exchange::Connection::open(wire, address, limits).await?)
+            Connection::Http1(exchange::Connection::new(wire, address))
         })
     }
 
@@ -240,18 +237,34 @@ impl Connection {
         }
     }
 
-    fn is_closed(&self) -> bool {
+    /// Whether it may be used again, as far as anybody can know before.
+    fn is_usable(&mut self) -> bool {
         match self {
-            Connection::Http1(connection) => connection.is_closed(),
-            Connection::Http2(connection) => connection.is_closed(),
+            Connection::Http1(connection) => connection.is_quiet(),
+            Connection::Http2(connection) => connection.is_open(),
         }
     }
 
-    async fn is_ready(&mut self) -> bool {
-        match self {
-            Connection::Http1(connection) => connection.is_ready().await,
-            Connection::Http2(connection) => connection.is_ready().await,
+    async fn exchange(
+        self,
+        request: Request<Empty<Bytes>>,
+        recording: Recording,
+        limits: &ExchangeLimits,
+        deadline: Instant,
+        manner: Manner,
+    ) -> Result<Exchanged<Connection>, FetchError> {
+        fn wrap<C>(exchanged: Exchanged<C>, wrapper: fn(C) -> Connection) -> Exchanged<Connection> {
+            let Exchanged { recording, cut, connection } = exchanged;
+            Exchanged { recording, cut, connection: connection.map(wrapper) }
         }
+        Ok(match self {
+            Connection::Http1(one) => {
+                wrap(one.exchange(request, recording, limits, deadline, manner).await?, Connection::Http1)
+            }
+            Connection::Http2(two) => {
+                wrap(two.exchange(request, recording, limits, deadline, manner).await?, Connection::Http2)
+            }
+        })
     }
 }
 
@@ -330,10 +343,10 @@ impl Fetcher {
         let reservation = self.store.budget.first_block().await;
         let recording = Recording::new(Rc::clone(&self.store), reservation);
         let deadline = Instant::now() + self.request_timeout;
-        let kept = self.kept_connection(&origin, order).await;
+        let kept = self.kept_connection(&origin, order);
         let reused = kept.is_some();
         progress.started = Some(Clock::now());
-        let mut connection = match kept {
+        let connection = match kept {
             Some(connection) => {
                 progress.contacted.push(connection.address());
                 connection
@@ -348,29 +361,18 @@ impl Fetcher {
         let address = connection.address();
         let http2 = matches!(connection, Connection::Http2(_));
         let manner = Manner { reused, choosy: order.purpose == Purpose::Page };
-        let (recording, cut) = match &mut connection {
-            Connection::Http1(one) => {
-                one.exchange(request, recording, &self.limits, deadline, manner).await?
-            }
-            Connection::Http2(two) => {
-                two.exchange(request, recording, &self.limits, deadline, manner).await?
-            }
-        };
-        if cut.is_none() {
+        let exchanged = connection.exchange(request, recording, &self.limits, deadline, manner).await?;
+        let Exchanged { recording, cut, connection } = exchanged;
+        if let Some(connection) = connection {
             self.pool.put(origin, connection);
         }
         Ok(Received { recording, cut, address, http2 })
     }
 
     /// A connection that is open already and may be used.
-    async fn kept_connection(&self, origin: &Origin, order: &Order) -> Option<Connection> {
+    fn kept_connection(&self, origin: &Origin, order: &Order) -> Option<Connection> {
         let mut connection = self.pool.take(origin, &order.addresses)?;
-        if !self.connector.allows(connection.address()) {
-            return None;
-        }
-        // It comes to rest at once when its answer is whole; one that does not is of no use.
-        let ready = timeout(READY_WAIT_MAX, connection.is_ready()).await;
-        ready.unwrap_or(false).then_some(connection)
+        (self.connector.allows(connection.address()) && connection.is_usable()).then_some(connection)
     }
 
     async fn read(

@@ -14,8 +14,7 @@ use super::Connection;
 ///
 /// When there is no room, the newcomer is closed: hosts come round in turn, so that the connection unused for longest is
 /// the one needed next, and to close that would be to find none of them again. One that has waited too long is closed
-/// when the pool is next used. One that the server closes is closed at once, by the task that drives it, and left out
-/// when it is met here.
+/// when the pool is next used, whether the server has closed it meanwhile or not.
 #[derive(Debug)]
 pub(super) struct Pool {
     idle: RefCell<Shelf>,
@@ -72,7 +71,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         while idle.close_first(self.idle_timeout) {}
         let connection = idle.remove(origin)?;
-        (addresses.contains(&connection.address()) && !connection.is_closed()).then_some(connection)
+        addresses.contains(&connection.address()).then_some(connection)
     }
 
     /// Keeps a connection whose exchange is over.
@@ -80,7 +79,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         while idle.close_first(self.idle_timeout) {}
         idle.remove(&origin);
-        if idle.rested.len() < self.idle_max && !connection.is_closed() {
+        if idle.rested.len() < self.idle_max {
             idle.put(origin, connection);
         }
     }

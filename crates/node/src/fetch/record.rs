@@ -207,9 +207,13 @@ pub(super) struct Recorder {
     pub(super) tape: Tape,
 }
 
-impl Recorder {
-    fn poll_wire(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.wire {
+impl Wire {
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
             Wire::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             // Many servers end a TLS connection without saying so. Whether the message was whole is for HTTP to
             // judge: by its length or its last chunk, where it has them.
@@ -230,7 +234,7 @@ impl hyper::rt::Read for Recorder {
         let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
         let size = cursor.remaining().min(READ_BYTES);
         let mut buffer = ReadBuf::uninit(&mut space[..size]);
-        ready!(self.poll_wire(cx, &mut buffer))?;
+        ready!(self.wire.poll_read(cx, &mut buffer))?;
         if let Some(recording) = &mut *self.tape.borrow_mut()
             && let Err(error) = recording.receive(buffer.filled())
         {
