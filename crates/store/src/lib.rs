@@ -32,6 +32,11 @@
 //! journal a URL takes its text and about 4 bytes, once, and the record of each attempt at it. Opening reads the whole
 //! journal: below one second for a million URLs.
 //!
+//! # On its way
+//! [`frontier`] is sieve and queues on disk, for any number of URLs in bounded memory, and [`log`] a journal in segments whose
+//! old end can be cut off. They keep the same invariants and have the same kinds of test; `nephila lab frontier` measures them.
+//! [`Store`] does not stand on them yet.
+//!
 //! # Caveats
 //! - Everything known is in memory: `max_urls` bounds it. The journal itself is never rewritten and grows with the crawl;
 //!   URLs beyond a limit are written each time they are found, because nothing in memory knows them.
@@ -41,7 +46,9 @@
 //! - Nothing here locks the directory.
 
 mod error;
+pub mod frontier;
 mod journal;
+pub mod log;
 mod queues;
 mod reader;
 mod sieve;

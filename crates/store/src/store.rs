@@ -489,7 +489,7 @@ impl Fold<'_> {
 }
 
 /// Whose a URL is and by what it is known there.
-fn identify(url: &str) -> Option<(Host, Fingerprint)> {
+pub(crate) fn identify(url: &str) -> Option<(Host, Fingerprint)> {
     let url = clean(Url::parse(url).ok()?)?;
     Some((Host::of(&url), Fingerprint::of(&url)))
 }

@@ -8,6 +8,7 @@
 
 mod crash;
 mod damage;
+mod frontier;
 mod limits;
 mod model;
 mod samples;

@@ -1,0 +1,75 @@
+//! A Bloom filter over the fingerprints of one block: says of most new URLs at once that they are.
+//!
+//! Its bits lie in one cache line a URL. At [`BITS_PER_URL`] about one new URL in a hundred looks known and waits for the
+//! block to be read.
+
+/// Bits for each URL that the filter is made for.
+const BITS_PER_URL: usize = 12;
+/// Bits set for each.
+const BITS_SET: u32 = 6;
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
+
+pub(super) struct Filter(Box<[[u64; LINE_WORDS]]>);
+
+impl Filter {
+    /// For this many URLs.
+    pub(super) fn new(urls: usize) -> Filter {
+        let lines = (urls * BITS_PER_URL).div_ceil(64 * LINE_WORDS).max(1);
+        Filter(vec![[0; LINE_WORDS]; lines].into_boxed_slice())
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// How many bytes one for this many URLs takes.
+    pub(super) fn bytes_for(urls: usize) -> usize {
+        (urls * BITS_PER_URL).div_ceil(8)
+    }
+
+    pub(super) fn insert(&mut self, print: &[u8; 12]) {
+        let (line, bits) = self.place(print);
+        for bit in positions(bits) {
+            self.0[line][bit / 64] |= 1 << (bit % 64);
+        }
+    }
+
+    pub(super) fn contains(&self, print: &[u8; 12]) -> bool {
+        let (line, bits) = self.place(print);
+        positions(bits).all(|bit| self.0[line][bit / 64] & 1 << (bit % 64) != 0)
+    }
+
+    /// The line of a fingerprint, and the bits that say where in it: fingerprints are hashes, so their bytes will do.
+    fn place(&self, print: &[u8; 12]) -> (usize, u64) {
+        let [a, b, c, d, rest @ ..] = *print;
+        let line = (u64::from(u32::from_le_bytes([a, b, c, d])) * self.0.len() as u64) >> 32;
+        (line as usize, u64::from_le_bytes(rest))
+    }
+}
+
+fn positions(bits: u64) -> impl Iterator<Item = usize> {
+    (0..BITS_SET).map(move |turn| (bits >> (9 * turn) & 511) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(number: u64) -> [u8; 12] {
+        let hash = xxhash_rust::xxh3::xxh3_128(&number.to_le_bytes()).to_le_bytes();
+        let mut print = [0; 12];
+        print.copy_from_slice(&hash[..12]);
+        print
+    }
+
+    #[test]
+    fn holds_what_it_was_given_and_little_else() {
+        let mut filter = Filter::new(6_000);
+        (0..6_000).for_each(|number| filter.insert(&print(number)));
+        assert!((0..6_000).all(|number| filter.contains(&print(number))));
+        let wrong = (6_000..106_000).filter(|number| filter.contains(&print(*number))).count();
+        assert!((100..2_000).contains(&wrong), "{wrong} of 100,000");
+        assert!(filter.memory_bytes() <= Filter::bytes_for(6_000) + 64);
+    }
+}

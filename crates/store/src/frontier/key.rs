@@ -1,0 +1,141 @@
+//! What things are sorted by: partition, then host, then URL, so that a host or a partition is one range.
+
+use nephila_core::url::{Fingerprint, Host};
+use serde::{Deserialize, Serialize};
+
+/// How many partitions a site has: as many as a Redis Cluster has slots.
+pub const PARTITIONS: u16 = 16_384;
+
+/// The slot of a key in a Redis Cluster.
+const SLOT: crc::Crc<u16, crc::Table<1>> = crc::Crc::<u16, crc::Table<1>>::new(&crc::CRC_16_XMODEM);
+
+/// The partition of a host: the Redis slot of its tag.
+pub fn partition_of(host: &Host) -> u16 {
+    SLOT.checksum(host.as_str().as_bytes()) % PARTITIONS
+}
+
+/// A host: its partition and 48 bits of a hash of its name that nobody outside can compute.
+///
+/// Among ten million hosts the probability that any two share a key is 10^-5, and then they share a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) struct HostKey(u64);
+
+impl HostKey {
+    pub(super) fn of(host: &Host, secret: u64) -> HostKey {
+        let hash = xxhash_rust::xxh3::xxh3_64_with_seed(host.as_str().as_bytes(), secret);
+        HostKey(u64::from(partition_of(host)) << 48 | hash >> 16)
+    }
+
+    /// The keys of a partition.
+    pub(super) fn of_partition(partition: u16) -> std::ops::RangeInclusive<HostKey> {
+        let first = u64::from(partition) << 48;
+        HostKey(first)..=HostKey(first | ((1 << 48) - 1))
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 8]) -> HostKey {
+        HostKey(u64::from_be_bytes(bytes))
+    }
+}
+
+/// A URL: its host's key and its fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key([u8; Key::BYTES]);
+
+impl Key {
+    pub(super) const BYTES: usize = 20;
+    /// Before every other.
+    pub(super) const FIRST: Key = Key([0; Key::BYTES]);
+
+    pub(super) fn new(host: HostKey, fingerprint: Fingerprint) -> Key {
+        let mut bytes = [0; Key::BYTES];
+        bytes[..8].copy_from_slice(&host.to_bytes());
+        bytes[8..].copy_from_slice(&fingerprint.0);
+        Key(bytes)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; Key::BYTES]) -> Key {
+        Key(bytes)
+    }
+
+    /// The keys of the URLs of these hosts.
+    pub(super) fn of_hosts(hosts: std::ops::RangeInclusive<HostKey>) -> std::ops::RangeInclusive<Key> {
+        Key::new(*hosts.start(), Fingerprint([0; 12]))..=Key::new(*hosts.end(), Fingerprint([255; 12]))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; Key::BYTES] {
+        &self.0
+    }
+
+    pub(super) fn host(&self) -> HostKey {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        HostKey::from_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    pub(super) fn fingerprint(&self) -> [u8; 12] {
+        let mut print = [0; 12];
+        print.copy_from_slice(&self.0[8..]);
+        print
+    }
+}
+
+/// A place in the journal, in 48 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place([u8; 6]);
+
+impl Place {
+    pub(super) fn new(place: u64) -> Place {
+        let [bytes @ .., _, _] = place.to_le_bytes();
+        Place(bytes)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 6]) -> Place {
+        Place(bytes)
+    }
+
+    pub(super) fn bytes(self) -> [u8; 6] {
+        self.0
+    }
+
+    pub(super) fn get(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_the_slots_of_redis() {
+        // As CLUSTER KEYSLOT answers.
+        for (host, slot) in [("123456789", 12_739), ("foo", 12_182), ("somekey", 11_058)] {
+            // A bare number is an address to the parser of hosts, so the slots are asked for directly.
+            assert_eq!(SLOT.checksum(host.as_bytes()) % PARTITIONS, slot);
+        }
+        let host = Host::parse("www.example.org").unwrap();
+        let key = HostKey::of(&host, 7);
+        assert!(HostKey::of_partition(partition_of(&host)).contains(&key));
+        assert_ne!(key, HostKey::of(&host, 8));
+    }
+
+    #[test]
+    fn a_host_is_one_range() {
+        let hosts =
+            ["a.example", "b.example", "c.example"].map(|name| HostKey::of(&Host::parse(name).unwrap(), 1));
+        for host in hosts {
+            let range = Key::of_hosts(host..=host);
+            for other in hosts {
+                for byte in [0, 77, 255] {
+                    let key = Key::new(other, Fingerprint([byte; 12]));
+                    assert_eq!(range.contains(&key), other == host);
+                    assert_eq!(key.host(), other);
+                }
+            }
+        }
+    }
+}

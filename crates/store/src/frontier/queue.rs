@@ -1,0 +1,329 @@
+//! The queue of one host: URLs by class, the best first, and within a class in the order in which they came.
+//!
+//! Of a class only its two ends are in memory, as text; what is between lies in chunks on the heap. Chunks grow with the
+//! queue, so that a short queue takes little memory and a long one is read in large pieces.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use nephila_core::record::{Found, How};
+use nephila_core::time::Wall;
+use nephila_core::url::Host;
+use serde::{Deserialize, Serialize};
+
+use super::heap::{Blob, Heap};
+use super::key::{HostKey, Place};
+use crate::Result;
+
+/// The class of URLs that a limit on their number keeps out. What is too deep is in the class of its depth.
+pub(super) const HELD: u8 = 255;
+/// The class of the deepest URLs. Those above are free for `hosts` to use.
+const CLASS_MAX: u8 = 249;
+/// The end of a class becomes a chunk when it has this many bytes at least,
+const CHUNK_BYTES_MIN: u64 = 512;
+/// and at the latest when it has this many.
+const CHUNK_BYTES_MAX: u64 = 16 * 1024;
+/// Bytes before the entries of a chunk: the key of its host.
+const CHUNK_HEAD_BYTES: usize = 8;
+/// In between it does when it is this part of the class.
+const CHUNK_PART: u64 = 16;
+
+/// The class of a depth.
+pub(super) fn class_of(depth: u16) -> u8 {
+    depth.min(u16::from(CLASS_MAX)) as u8
+}
+
+/// A URL in a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) found: Found,
+    pub(super) attempts: u8,
+    /// The place of the record that it was found in.
+    pub(super) via: u64,
+}
+
+/// An entry as it lies in a queue.
+pub(super) fn encode_entry(found: &Found, attempts: u8, via: u64, out: &mut Vec<u8>) {
+    let how = match found.how {
+        How::Seed => 0,
+        How::Link => 1,
+        How::Redirect => 2,
+        How::Sitemap => 3,
+        How::Listed => 4,
+    };
+    let url = found.url.as_bytes();
+    // Longer ones were cut off long before: see `url::clean`.
+    let length = url.len().min(usize::from(u16::MAX));
+    out.extend_from_slice(&(length as u16).to_le_bytes());
+    out.extend_from_slice(&url[..length]);
+    out.extend_from_slice(&found.depth.to_le_bytes());
+    out.extend_from_slice(&[how << 4 | found.redirects.min(15), attempts]);
+    out.extend_from_slice(&Place::new(via).bytes());
+}
+
+/// Reads the entry at the head of `bytes` and says how long it is.
+pub(super) fn decode_entry(bytes: &[u8]) -> Option<(Entry, usize)> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    let (url, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    let ([d0, d1, how, attempts, a, b, c, d, e, f], _) = rest.split_first_chunk::<10>()?;
+    let found = Found {
+        url: std::str::from_utf8(url).ok()?.to_owned(),
+        depth: u16::from_le_bytes([*d0, *d1]),
+        how: match how >> 4 {
+            0 => How::Seed,
+            1 => How::Link,
+            2 => How::Redirect,
+            3 => How::Sitemap,
+            4 => How::Listed,
+            _ => return None,
+        },
+        redirects: how & 15,
+    };
+    let via = Place::from_bytes([*a, *b, *c, *d, *e, *f]).get();
+    Some((Entry { found, attempts: *attempts, via }, 2 + url.len() + 10))
+}
+
+fn senseless(host: &Host) -> crate::Error {
+    crate::Error::Corrupt {
+        path: host.as_str().into(),
+        place: 0,
+        what: "the queue of this host makes no sense",
+    }
+}
+
+/// The host that a chunk belongs to.
+pub(super) fn host_of_chunk(chunk: &[u8]) -> Option<HostKey> {
+    chunk.first_chunk::<CHUNK_HEAD_BYTES>().map(|key| HostKey::from_bytes(*key))
+}
+
+/// The URLs of one class.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Class {
+    class: u8,
+    urls: u64,
+    bytes: u64,
+    /// What comes first, as far as it was read; `read` of it is used up.
+    head: Vec<u8>,
+    read: usize,
+    chunks: VecDeque<Blob>,
+    tail: Vec<u8>,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Queue {
+    pub(super) host: Host,
+    /// URLs that were ever admitted, or kept out by a limit.
+    pub(super) known: u64,
+    /// Those that a limit on their number keeps out.
+    pub(super) held: u64,
+    /// Those that are done.
+    pub(super) settled: u64,
+    /// Entries that may not count any more: as long as there are any, each is compared with the sieve.
+    pub(super) stale: u64,
+    classes: Vec<Class>,
+    /// Put back, or due again: next to be handed over.
+    front: VecDeque<Entry>,
+    /// Handed over and not settled.
+    taken: Vec<Entry>,
+    /// To be tried again, by when and then by order.
+    late: BTreeMap<(Wall, u64), Entry>,
+    late_next: u64,
+}
+
+impl Queue {
+    pub(super) fn new(host: Host) -> Queue {
+        Queue {
+            host,
+            known: 0,
+            held: 0,
+            settled: 0,
+            stale: 0,
+            classes: Vec::new(),
+            front: VecDeque::new(),
+            taken: Vec::new(),
+            late: BTreeMap::new(),
+            late_next: 0,
+        }
+    }
+
+    /// URLs that may be handed over now; one or two more if some have become stale.
+    pub(super) fn due(&self, class_max: u8) -> u64 {
+        let classes = self.classes.iter().filter(|class| class.class <= class_max);
+        self.front.len() as u64 + classes.map(|class| class.urls).sum::<u64>()
+    }
+
+    /// When the first of those becomes due that wait for their time.
+    pub(super) fn next(&self) -> Option<Wall> {
+        self.late.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Whether something of it is under way.
+    pub(super) fn is_taken(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
+    /// Adds an encoded entry at the end of its class.
+    pub(super) fn push(&mut self, heap: &mut Heap, key: HostKey, class: u8, entry: &[u8]) -> Result<()> {
+        let at = match self.classes.binary_search_by_key(&class, |class| class.class) {
+            Ok(at) => at,
+            Err(at) => {
+                self.classes.insert(at, Class { class, ..Class::default() });
+                at
+            }
+        };
+        let class = &mut self.classes[at];
+        class.tail.extend_from_slice(entry);
+        class.urls += 1;
+        class.bytes += entry.len() as u64;
+        if class.tail.len() as u64 >= (class.bytes / CHUNK_PART).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) {
+            let mut chunk = Vec::with_capacity(CHUNK_HEAD_BYTES + class.tail.len());
+            chunk.extend_from_slice(&key.to_bytes());
+            chunk.append(&mut class.tail);
+            class.chunks.push_back(heap.append(&chunk)?);
+        }
+        Ok(())
+    }
+
+    /// Removes the first entry of the best class that `class_max` allows, and says of which.
+    pub(super) fn pop(&mut self, heap: &mut Heap, class_max: u8) -> Result<Option<(Entry, u8)>> {
+        match self.classes.first() {
+            Some(class) if class.class <= class_max => self.pop_from(heap, 0).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Removes the first entry of those that a limit keeps out.
+    pub(super) fn pop_held(&mut self, heap: &mut Heap) -> Result<Option<Entry>> {
+        match self.classes.last() {
+            Some(class) if class.class == HELD => {
+                let (entry, _) = self.pop_from(heap, self.classes.len() - 1)?;
+                Ok(Some(entry))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn pop_from(&mut self, heap: &mut Heap, at: usize) -> Result<(Entry, u8)> {
+        let class = &mut self.classes[at];
+        if class.read == class.head.len() {
+            class.head.clear();
+            class.read = 0;
+            match class.chunks.pop_front() {
+                Some(blob) => {
+                    heap.read(blob, &mut class.head)?;
+                    heap.free(blob);
+                    class.read = CHUNK_HEAD_BYTES;
+                }
+                None => std::mem::swap(&mut class.head, &mut class.tail),
+            }
+        }
+        let number = class.class;
+        let decoded = decode_entry(class.head.get(class.read..).unwrap_or_default());
+        let (entry, bytes) = decoded.ok_or_else(|| senseless(&self.host))?;
+        class.read += bytes;
+        class.urls -= 1;
+        class.bytes = class.bytes.saturating_sub(bytes as u64);
+        if class.urls == 0 {
+            self.classes.remove(at);
+            if self.classes.is_empty() {
+                self.stale = 0;
+            }
+        }
+        Ok((entry, number))
+    }
+
+    /// The next of those that were put back or are due again.
+    pub(super) fn pop_front(&mut self) -> Option<Entry> {
+        self.front.pop_front()
+    }
+
+    /// Moves what has become due to the end of those that come back.
+    pub(super) fn recall(&mut self, now: Wall) {
+        while let Some(first) = self.late.first_entry().filter(|first| first.key().0 <= now) {
+            self.front.push_back(first.remove());
+        }
+    }
+
+    /// Hands an entry over.
+    pub(super) fn take(&mut self, entry: Entry) {
+        self.taken.push(entry);
+    }
+
+    /// Puts back what was handed over, as first of all.
+    pub(super) fn put_back(&mut self, url: &str) {
+        if let Some(at) = self.taken.iter().position(|entry| entry.found.url == url) {
+            let entry = self.taken.remove(at);
+            self.front.push_front(entry);
+        }
+    }
+
+    /// Whether a URL is under way or about to be: its class does not matter any more.
+    pub(super) fn is_ahead(&self, url: &str) -> bool {
+        self.taken.iter().chain(&self.front).any(|entry| entry.found.url == url)
+    }
+
+    /// Takes a URL out of wherever it is; one that is in a class stays there and is known to be stale.
+    pub(super) fn remove(&mut self, url: &str) -> Option<Entry> {
+        if let Some(at) = self.taken.iter().position(|entry| entry.found.url == url) {
+            return Some(self.taken.swap_remove(at));
+        }
+        if let Some(at) = self.front.iter().position(|entry| entry.found.url == url) {
+            return self.front.remove(at);
+        }
+        let late = self.late.iter().find(|(_, entry)| entry.found.url == url).map(|(key, _)| *key);
+        if let Some(key) = late {
+            return self.late.remove(&key);
+        }
+        if !self.classes.is_empty() {
+            self.stale += 1;
+        }
+        None
+    }
+
+    /// Puts an entry aside until `until`.
+    pub(super) fn defer(&mut self, entry: Entry, until: Wall) {
+        self.late.insert((until, self.late_next), entry);
+        self.late_next += 1;
+    }
+
+    /// What was under way when the process ended is due again.
+    pub(super) fn restart(&mut self) {
+        for entry in self.taken.drain(..).rev() {
+            self.front.push_front(entry);
+        }
+    }
+
+    /// Passes on every entry and empties the queue.
+    pub(super) fn drain(&mut self, heap: &mut Heap, each: &mut dyn FnMut(Entry)) -> Result<()> {
+        self.taken.drain(..).chain(self.front.drain(..)).for_each(&mut *each);
+        while let Some((entry, _)) = self.pop(heap, HELD)? {
+            each(entry);
+        }
+        std::mem::take(&mut self.late).into_values().for_each(each);
+        Ok(())
+    }
+
+    /// Writes a chunk anew, if it is still one of this queue.
+    pub(super) fn move_chunk(&mut self, heap: &mut Heap, blob: Blob, chunk: &[u8]) -> Result<()> {
+        let mut chunks = self.classes.iter_mut().flat_map(|class| &mut class.chunks);
+        if let Some(place) = chunks.find(|other| **other == blob) {
+            *place = heap.append(chunk)?;
+            heap.free(blob);
+        }
+        Ok(())
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let class_bytes = |class: &Class| {
+            size_of::<Class>()
+                + class.head.capacity()
+                + class.tail.capacity()
+                + class.chunks.capacity() * size_of::<Blob>()
+        };
+        let entries = self.front.iter().chain(&self.taken).chain(self.late.values());
+        size_of::<Queue>()
+            + self.host.as_str().len()
+            + self.classes.iter().map(class_bytes).sum::<usize>()
+            + entries.map(|entry| size_of::<Entry>() + entry.found.url.capacity()).sum::<usize>()
+    }
+}

@@ -1,0 +1,606 @@
+//! The sieve: which URLs are known, and how far each has come, for any number of them in bounded memory.
+//!
+//! Known URLs lie on disk in sorted blocks of some thousand. What is offered is not looked up but noted with its block;
+//! when enough is noted, or somebody needs to know, the block is read once, everything noted is decided in one pass, and the
+//! block is written anew (check-and-update in batches, as in Mercator's and DRUM's sieves). A filter in memory says of
+//! most new URLs at once that nobody knows them, so that only URLs that are probably known wait.
+//!
+//! Costs: 20 bytes of disk and about 2 bytes of memory a known URL, and [`OP_BYTES`] for what is noted.
+
+use std::ops::RangeInclusive;
+
+use super::filter::Filter;
+use super::heap::{Blob, Heap};
+use super::key::{HostKey, Key, Place};
+use crate::Result;
+
+/// Bytes of memory that a noted change takes.
+pub(super) const OP_BYTES: usize = size_of::<Op>();
+/// Bytes of an entry behind its host.
+const ENTRY_BYTES: usize = 20;
+/// Bytes before the entries of a host: its key and how many follow.
+const RUN_BYTES: usize = 12;
+/// A block for which this many times as much is noted as it may hold is merged, room or not, so that no merge takes long.
+const BLOCK_OPS: usize = 2;
+/// The filter of a block has room for this part more than the block holds at least.
+const FILTER_PART: usize = 8;
+
+/// How far a URL has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// In the queue of its host, in this class; the place is that of the record that it was found in.
+    Queued { class: u8 },
+    /// Tried, and to be tried again; the place is that of the last attempt, here and below.
+    Tried,
+    /// Done.
+    Settled,
+}
+
+/// What is known of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) stage: Stage,
+    pub(super) place: Place,
+}
+
+impl Value {
+    fn encode(self) -> [u8; 8] {
+        let (stage, class) = match self.stage {
+            Stage::Queued { class } => (0, class),
+            Stage::Tried => (1, 0),
+            Stage::Settled => (2, 0),
+        };
+        let [a, b, c, d, e, f] = self.place.bytes();
+        [stage, class, a, b, c, d, e, f]
+    }
+
+    fn decode([stage, class, a, b, c, d, e, f]: [u8; 8]) -> Option<Value> {
+        let stage = match stage {
+            0 => Stage::Queued { class },
+            1 => Stage::Tried,
+            2 => Stage::Settled,
+            _ => return None,
+        };
+        Some(Value { stage, place: Place::from_bytes([a, b, c, d, e, f]) })
+    }
+}
+
+/// What is noted of a URL until its block is read.
+#[derive(Clone, Copy)]
+pub(super) struct Op {
+    key: Key,
+    kind: Kind,
+    class: u8,
+    place: Place,
+    /// Which of the URLs of its record it is.
+    index: [u8; 3],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It was not known and is queued.
+    New,
+    /// It may be known.
+    Check,
+    Tried,
+    Settled,
+}
+
+impl Op {
+    const ENCODED_BYTES: usize = Key::BYTES + 11;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let kind = match self.kind {
+            Kind::New => 0,
+            Kind::Check => 1,
+            Kind::Tried => 2,
+            Kind::Settled => 3,
+        };
+        out.extend_from_slice(self.key.bytes());
+        out.extend_from_slice(&[kind, self.class]);
+        out.extend_from_slice(&self.place.bytes());
+        out.extend_from_slice(&self.index);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Op> {
+        let (key, rest) = bytes.split_first_chunk::<{ Key::BYTES }>()?;
+        let ([kind, class, a, b, c, d, e, f, x, y, z], []) = rest.split_first_chunk::<11>()? else {
+            return None;
+        };
+        let kind = match kind {
+            0 => Kind::New,
+            1 => Kind::Check,
+            2 => Kind::Tried,
+            3 => Kind::Settled,
+            _ => return None,
+        };
+        let place = Place::from_bytes([*a, *b, *c, *d, *e, *f]);
+        Some(Op { key: Key::from_bytes(*key), kind, class: *class, place, index: [*x, *y, *z] })
+    }
+}
+
+/// What became of a URL that was offered and not decided at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is new after all: URL `index` of the record at `place` is to be queued.
+    New { place: Place, index: usize },
+    /// It is queued already, in a worse class: it is to be entered again, and the old entry counts no more.
+    Better { host: HostKey, place: Place, index: usize },
+    /// It is new, and has been tried since: it is not to be queued.
+    Tried { host: HostKey },
+    /// It is known.
+    Known,
+}
+
+impl Decision {
+    fn without_queue(&mut self, host: HostKey) {
+        *self = match self {
+            Decision::New { .. } | Decision::Tried { .. } => Decision::Tried { host },
+            Decision::Better { .. } | Decision::Known => Decision::Known,
+        };
+    }
+}
+
+/// The answer to an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// Nobody knows it: queue it.
+    New,
+    /// To be decided later.
+    Later,
+}
+
+/// A stretch of keys. It begins where the directory says and ends where the next one begins.
+#[derive(Default)]
+struct Block {
+    blob: Option<Blob>,
+    urls: u32,
+    filter: Option<Filter>,
+    ops: Vec<Op>,
+}
+
+/// Where a block begins and what it holds, for a snapshot.
+pub(super) type BlockState = (Vec<u8>, Option<Blob>, u32);
+
+/// What the sieve may use.
+#[derive(Clone, Copy)]
+pub(super) struct SieveLimits {
+    /// Changes that are noted before some are decided.
+    pub(super) ops_max: usize,
+    pub(super) filter_bytes_max: usize,
+    /// A block with more URLs is cut.
+    pub(super) block_urls_max: usize,
+}
+
+/// See the module's documentation.
+pub(super) struct Sieve {
+    /// The first key of each block; the first of all is [`Key::FIRST`].
+    firsts: Vec<Key>,
+    blocks: Vec<Block>,
+    ops: usize,
+    undecided: u64,
+    filter_bytes: usize,
+    limits: SieveLimits,
+    /// A key of each block that is to be merged whether room is needed or not.
+    full: Vec<Key>,
+    /// The block that is looked at next when room is needed.
+    hand: usize,
+    /// The place of the last change, now and when the last two rounds over all blocks began.
+    latest: u64,
+    round: u64,
+    round_before: u64,
+    bytes: Vec<u8>,
+    old: Vec<(Key, Value)>,
+    new: Vec<(Key, Value)>,
+}
+
+impl Sieve {
+    pub(super) fn new(limits: SieveLimits) -> Sieve {
+        Sieve {
+            firsts: vec![Key::FIRST],
+            blocks: vec![Block::default()],
+            ops: 0,
+            undecided: 0,
+            filter_bytes: 0,
+            limits,
+            full: Vec::new(),
+            hand: 0,
+            latest: 0,
+            round: 0,
+            round_before: 0,
+            bytes: Vec::new(),
+            old: Vec::new(),
+            new: Vec::new(),
+        }
+    }
+
+    /// Whether there is something that should be decided now.
+    pub(super) fn is_full(&self) -> bool {
+        self.ops > self.limits.ops_max || !self.full.is_empty()
+    }
+
+    /// Offers that are not decided.
+    pub(super) fn undecided(&self) -> u64 {
+        self.undecided
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.filter_bytes
+            + self.blocks.iter().map(|block| block.ops.capacity() * OP_BYTES).sum::<usize>()
+            + self.blocks.capacity() * (size_of::<Block>() + Key::BYTES)
+    }
+
+    fn block_of(&self, key: &Key) -> usize {
+        self.firsts.partition_point(|first| first <= key) - 1
+    }
+
+    /// Offers URL `index` of the record at `place`.
+    pub(super) fn offer(
+        &mut self,
+        heap: &Heap,
+        key: Key,
+        class: u8,
+        place: u64,
+        index: usize,
+    ) -> Result<Offer> {
+        let at = self.block_of(&key);
+        if self.blocks[at].filter.is_none() {
+            self.make_filter(heap, at)?;
+        }
+        let block = &mut self.blocks[at];
+        let print = key.fingerprint();
+        let is_new = match &mut block.filter {
+            Some(filter) if !filter.contains(&print) => {
+                filter.insert(&print);
+                true
+            }
+            _ => false,
+        };
+        let kind = if is_new { Kind::New } else { Kind::Check };
+        let [x, y, z, ..] = (index as u32).to_le_bytes();
+        self.note(at, Op { key, kind, class, place: Place::new(place), index: [x, y, z] });
+        self.undecided += u64::from(!is_new);
+        Ok(if is_new { Offer::New } else { Offer::Later })
+    }
+
+    /// Notes an attempt at a URL, known or not.
+    pub(super) fn settle(&mut self, key: Key, place: u64, done: bool) {
+        let at = self.block_of(&key);
+        let block = &mut self.blocks[at];
+        if let Some(filter) = &mut block.filter {
+            filter.insert(&key.fingerprint());
+        }
+        let kind = if done { Kind::Settled } else { Kind::Tried };
+        self.note(at, Op { key, kind, class: 0, place: Place::new(place), index: [0; 3] });
+    }
+
+    fn block_ops_max(&self) -> usize {
+        BLOCK_OPS * self.limits.block_urls_max
+    }
+
+    fn note(&mut self, at: usize, op: Op) {
+        let ops_max = self.block_ops_max();
+        self.latest = op.place.get();
+        let ops = &mut self.blocks[at].ops;
+        ops.push(op);
+        if ops.len() == ops_max {
+            self.full.push(op.key);
+        }
+        self.ops += 1;
+    }
+
+    /// What is known of a URL, with what is noted and decided. An offer that is not decided changes nothing.
+    pub(super) fn get(&mut self, heap: &Heap, key: &Key) -> Result<Option<Value>> {
+        let at = self.block_of(key);
+        self.read_block(heap, at)?;
+        let mut value =
+            self.old.binary_search_by(|(other, _)| other.cmp(key)).ok().map(|found| self.old[found].1);
+        for op in self.blocks[at].ops.iter().filter(|op| op.key == *key && op.kind != Kind::Check) {
+            value = value_after(value, op).or(value);
+        }
+        Ok(value)
+    }
+
+    /// The place of the oldest record that an offer that is not decided was found in.
+    pub(super) fn oldest_text(&self) -> u64 {
+        let checks = self.blocks.iter().flat_map(|block| &block.ops).filter(|op| op.kind == Kind::Check);
+        checks.map(|op| op.place.get()).min().unwrap_or(u64::MAX)
+    }
+
+    /// Decides what there is no room for.
+    pub(super) fn relieve(&mut self, heap: &mut Heap, out: &mut Vec<Decision>) -> Result<()> {
+        while let Some(key) = self.full.pop() {
+            self.merge(heap, self.block_of(&key), out)?;
+        }
+        while self.ops > self.limits.ops_max {
+            if self.hand >= self.blocks.len() {
+                self.hand = 0;
+                self.round_before = std::mem::replace(&mut self.round, self.latest);
+            }
+            // Blocks for which little is noted are left for another round, but only for one: the journal is needed as long
+            // as an offer of it is not decided.
+            let worth = self.ops / self.blocks.len() / 2;
+            let ops = &self.blocks[self.hand].ops;
+            if ops.len() > worth || ops.first().is_some_and(|op| op.place.get() < self.round_before) {
+                self.hand += self.merge(heap, self.hand, out)?;
+            } else {
+                self.hand += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides everything that is noted of these hosts.
+    pub(super) fn decide(
+        &mut self,
+        heap: &mut Heap,
+        hosts: RangeInclusive<HostKey>,
+        out: &mut Vec<Decision>,
+    ) -> Result<()> {
+        let range = Key::of_hosts(hosts);
+        let mut at = self.block_of(range.start());
+        while at < self.blocks.len() && self.firsts[at] <= *range.end() {
+            at += self.merge(heap, at, out)?;
+        }
+        Ok(())
+    }
+
+    /// Decides what is noted with one block and writes it anew. Gives back how many blocks it has become.
+    fn merge(&mut self, heap: &mut Heap, at: usize, out: &mut Vec<Decision>) -> Result<usize> {
+        if self.blocks[at].ops.is_empty() {
+            return Ok(1);
+        }
+        self.read_block(heap, at)?;
+        let mut ops = std::mem::take(&mut self.blocks[at].ops);
+        ops.sort_by_key(|op| op.key);
+        self.new.clear();
+        let mut changed = false;
+        let mut old = self.old.iter().copied().peekable();
+        for group in ops.chunk_by(|a, b| a.key == b.key) {
+            let key = group[0].key;
+            while let Some(entry) = old.next_if(|(other, _)| *other < key) {
+                self.new.push(entry);
+            }
+            let before = old.next_if(|(other, _)| *other == key).map(|(_, value)| value);
+            let mut value = before;
+            let decided = out.len();
+            for op in group {
+                out.extend(decision(value, op));
+                value = value_after(value, op).or(value);
+                self.undecided -= u64::from(op.kind == Kind::Check);
+            }
+            if !matches!(value, Some(Value { stage: Stage::Queued { .. }, .. })) {
+                // When records are folded again, a URL can have been tried before it is decided that it was new.
+                out[decided..].iter_mut().for_each(|decision| decision.without_queue(key.host()));
+            }
+            changed |= value != before;
+            self.new.extend(value.map(|value| (key, value)));
+        }
+        self.new.extend(old);
+        self.ops -= ops.len();
+        if !changed {
+            return Ok(1);
+        }
+        self.write_blocks(heap, at)
+    }
+
+    /// Replaces a block by `new`, in as many pieces as that needs.
+    fn write_blocks(&mut self, heap: &mut Heap, at: usize) -> Result<usize> {
+        let pieces = self.new.len().div_ceil(self.limits.block_urls_max).max(1);
+        let each = self.new.len().div_ceil(pieces).max(1);
+        let mut blocks = Vec::with_capacity(pieces);
+        for entries in self.new.chunks(each) {
+            self.bytes.clear();
+            encode(entries, &mut self.bytes);
+            let blob = heap.append(&self.bytes)?;
+            let room = self.filter_room(self.blocks.len() + pieces, entries.len());
+            let fits = self.filter_bytes + Filter::bytes_for(room) <= self.limits.filter_bytes_max;
+            let filter = fits.then(|| filter_of(room, entries));
+            self.filter_bytes += filter.as_ref().map_or(0, Filter::memory_bytes);
+            let block = Block { blob: Some(blob), urls: entries.len() as u32, filter, ops: Vec::new() };
+            blocks.push((entries[0].0, block));
+        }
+        if let Some(blob) = self.blocks[at].blob {
+            heap.free(blob);
+        }
+        self.filter_bytes -= self.blocks[at].filter.as_ref().map_or(0, Filter::memory_bytes);
+        let count = blocks.len().max(1);
+        if let Some(first) = blocks.first_mut() {
+            first.0 = self.firsts[at];
+            self.firsts.splice(at..=at, blocks.iter().map(|(first, _)| *first));
+            self.blocks.splice(at..=at, blocks.into_iter().map(|(_, block)| block));
+        } else {
+            self.blocks[at] = Block::default();
+        }
+        Ok(count)
+    }
+
+    /// Reads a block into `old`.
+    fn read_block(&mut self, heap: &Heap, at: usize) -> Result<()> {
+        self.old.clear();
+        let Some(blob) = self.blocks[at].blob else { return Ok(()) };
+        heap.read(blob, &mut self.bytes)?;
+        decode(&self.bytes, &mut self.old)
+            .ok_or_else(|| heap.corrupt(blob, "a block of the sieve makes no sense"))
+    }
+
+    /// For how many URLs the filter of a block is made: those it holds, and those that will be noted before it is made anew.
+    fn filter_room(&self, blocks: usize, urls: usize) -> usize {
+        urls + (self.limits.ops_max / blocks).min(self.block_ops_max()).max(urls / FILTER_PART)
+    }
+
+    /// Makes the filter of a block that has none, if there is room.
+    fn make_filter(&mut self, heap: &Heap, at: usize) -> Result<()> {
+        let room = self.filter_room(self.blocks.len(), self.blocks[at].urls as usize);
+        if self.filter_bytes + Filter::bytes_for(room) > self.limits.filter_bytes_max {
+            return Ok(());
+        }
+        self.read_block(heap, at)?;
+        let mut filter = filter_of(room, &self.old);
+        for op in &self.blocks[at].ops {
+            filter.insert(&op.key.fingerprint());
+        }
+        self.filter_bytes += filter.memory_bytes();
+        self.blocks[at].filter = Some(filter);
+        Ok(())
+    }
+
+    /// Passes on all that is known of these hosts, in order. Everything must be decided.
+    pub(super) fn each(
+        &mut self,
+        heap: &Heap,
+        hosts: RangeInclusive<HostKey>,
+        each: &mut dyn FnMut(&Key, &Value),
+    ) -> Result<()> {
+        let range = Key::of_hosts(hosts);
+        let mut at = self.block_of(range.start());
+        while at < self.blocks.len() && self.firsts[at] <= *range.end() {
+            self.read_block(heap, at)?;
+            for (key, value) in self.old.iter().filter(|(key, _)| range.contains(key)) {
+                each(key, value);
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets these hosts.
+    pub(super) fn remove(&mut self, heap: &mut Heap, hosts: RangeInclusive<HostKey>) -> Result<()> {
+        let range = Key::of_hosts(hosts);
+        let mut at = self.block_of(range.start());
+        while at < self.blocks.len() && self.firsts[at] <= *range.end() {
+            self.read_block(heap, at)?;
+            let ops = &mut self.blocks[at].ops;
+            let (ops_before, undecided_before) = (ops.len(), checks(ops));
+            ops.retain(|op| !range.contains(&op.key));
+            self.ops -= ops_before - ops.len();
+            self.undecided -= undecided_before - checks(ops);
+            let kept = std::mem::take(&mut self.blocks[at].ops);
+            self.new.clear();
+            self.new.extend(self.old.iter().filter(|(key, _)| !range.contains(key)));
+            let removed = self.old.len() - self.new.len();
+            let mut count = 1;
+            if removed > 0 {
+                count = self.write_blocks(heap, at)?;
+            }
+            // Removing never cuts a block.
+            self.blocks[at].ops = kept;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Moves blocks out of segments that are nearly empty.
+    pub(super) fn evacuate(&mut self, heap: &mut Heap, segments: &[u32]) -> Result<()> {
+        for block in &mut self.blocks {
+            let Some(blob) = block.blob.filter(|blob| Heap::is_in(*blob, segments)) else { continue };
+            heap.read(blob, &mut self.bytes)?;
+            block.blob = Some(heap.append(&self.bytes)?);
+            heap.free(blob);
+        }
+        Ok(())
+    }
+
+    /// All that a snapshot has to say: the blocks, and what is noted.
+    pub(super) fn state(&self) -> (Vec<BlockState>, Vec<u8>) {
+        let blocks = self.firsts.iter().zip(&self.blocks);
+        let blocks = blocks.map(|(first, block)| (first.bytes().to_vec(), block.blob, block.urls)).collect();
+        let mut ops = Vec::with_capacity(self.ops * Op::ENCODED_BYTES);
+        for op in self.blocks.iter().flat_map(|block| &block.ops) {
+            op.encode(&mut ops);
+        }
+        (blocks, ops)
+    }
+
+    /// The sieve of a snapshot; `None` if that makes no sense.
+    pub(super) fn from_state(blocks: Vec<BlockState>, ops: &[u8], limits: SieveLimits) -> Option<Sieve> {
+        let mut sieve = Sieve::new(limits);
+        sieve.firsts.clear();
+        sieve.blocks.clear();
+        for (first, blob, urls) in blocks {
+            sieve.firsts.push(Key::from_bytes(first.try_into().ok()?));
+            sieve.blocks.push(Block { blob, urls, ..Block::default() });
+        }
+        if sieve.firsts.first() != Some(&Key::FIRST) || !sieve.firsts.is_sorted() {
+            return None;
+        }
+        for op in ops.chunks(Op::ENCODED_BYTES) {
+            let op = Op::decode(op)?;
+            let at = sieve.block_of(&op.key);
+            sieve.undecided += u64::from(op.kind == Kind::Check);
+            sieve.blocks[at].ops.push(op);
+            sieve.ops += 1;
+        }
+        Some(sieve)
+    }
+}
+
+fn checks(ops: &[Op]) -> u64 {
+    ops.iter().filter(|op| op.kind == Kind::Check).count() as u64
+}
+
+fn filter_of(room: usize, entries: &[(Key, Value)]) -> Filter {
+    let mut filter = Filter::new(room);
+    entries.iter().for_each(|(key, _)| filter.insert(&key.fingerprint()));
+    filter
+}
+
+/// What an offer that was not decided means, by what is known.
+fn decision(value: Option<Value>, op: &Op) -> Option<Decision> {
+    if op.kind != Kind::Check {
+        return None;
+    }
+    let [x, y, z] = op.index;
+    let index = u32::from_le_bytes([x, y, z, 0]) as usize;
+    Some(match value.map(|value| value.stage) {
+        None => Decision::New { place: op.place, index },
+        Some(Stage::Queued { class }) if op.class < class => {
+            Decision::Better { host: op.key.host(), place: op.place, index }
+        }
+        Some(_) => Decision::Known,
+    })
+}
+
+/// What is known after a change, if it changes anything.
+fn value_after(value: Option<Value>, op: &Op) -> Option<Value> {
+    let stage = match (op.kind, value.map(|value| value.stage)) {
+        (Kind::Tried, _) => Stage::Tried,
+        (Kind::Settled, _) => Stage::Settled,
+        (Kind::New | Kind::Check, None) => Stage::Queued { class: op.class },
+        (Kind::New | Kind::Check, Some(Stage::Queued { class })) if op.class < class => {
+            Stage::Queued { class: op.class }
+        }
+        (Kind::New | Kind::Check, Some(_)) => return None,
+    };
+    Some(Value { stage, place: op.place })
+}
+
+/// Entries as they lie on disk: for each host its key and how many follow, then fingerprints and values.
+fn encode(entries: &[(Key, Value)], out: &mut Vec<u8>) {
+    for run in entries.chunk_by(|a, b| a.0.host() == b.0.host()) {
+        out.extend_from_slice(&run[0].0.host().to_bytes());
+        out.extend_from_slice(&(run.len() as u32).to_le_bytes());
+        for (key, value) in run {
+            out.extend_from_slice(&key.fingerprint());
+            out.extend_from_slice(&value.encode());
+        }
+    }
+}
+
+fn decode(mut bytes: &[u8], out: &mut Vec<(Key, Value)>) -> Option<()> {
+    while !bytes.is_empty() {
+        let (head, rest) = bytes.split_first_chunk::<RUN_BYTES>()?;
+        let (host, count) = head.split_first_chunk::<8>()?;
+        let count = u32::from_le_bytes(count.try_into().ok()?) as usize;
+        let (run, rest) = rest.split_at_checked(count.checked_mul(ENTRY_BYTES)?)?;
+        let mut key = [0; Key::BYTES];
+        key[..8].copy_from_slice(host);
+        for entry in run.as_chunks::<ENTRY_BYTES>().0 {
+            let (print, value) = entry.split_first_chunk::<12>()?;
+            key[8..].copy_from_slice(print);
+            out.push((Key::from_bytes(key), Value::decode(value.try_into().ok()?)?));
+        }
+        bytes = rest;
+    }
+    Some(())
+}

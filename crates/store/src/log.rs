@@ -1,0 +1,403 @@
+//! A log of frames in segments: written once and in order, read at any place, cut off at its old end.
+//!
+//! A frame's *place* is how many bytes of frames were ever written before it; it never changes, and it is what the rest of
+//! the store calls a record by. A segment is a file named after the place of its first frame:
+//!
+//! ```text
+//! 0   8 bytes  magic "NEPHILAJ"
+//! 8   u32      format, now 2
+//! 12  u64      place of the first frame
+//! 20  u32      CRC-32 of the 20 bytes before
+//! 24  frames without gaps, each:
+//!     0  u32   length n of the payload, 1 to FRAME_BYTES_MAX
+//!     4  u32   CRC-32 of: the frame's place as u64, the length as u32, the payload
+//!     8  n     payload
+//! ```
+//!
+//! The place is in the checksum so that a frame of an earlier life that a power cut left behind the end is not taken for a
+//! new one. A length of 0 is never whole, so zeros are not either.
+//!
+//! What [`Log`] promises:
+//! - [`Log::append`] only buffers; nothing may be told to anyone before a flush.
+//! - After [`Log::flush`] the frames survive `kill -9`, after [`Log::sync`] a power cut.
+//! - A flush that fails leaves the file at its last whole frame, keeps what was to be written and can be tried again; the
+//!   places that were given out stay right.
+//! - After a sync that fails nothing is accepted any more: the kernel may have dropped the pages and say yes next time.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nephila_disk::{Disk, File, Mode};
+
+use crate::journal::{FRAME_HEAD_BYTES, frame_checksum, read_full};
+use crate::{Error, FRAME_BYTES_MAX, Result};
+
+const MAGIC: [u8; 8] = *b"NEPHILAJ";
+const FORMAT: u32 = 2;
+const HEAD_BYTES: usize = 24;
+/// An append flushes first when this much is waiting.
+const BUFFER_BYTES_MAX: usize = 8 << 20;
+/// How much is read at once when all is read.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Segments that are kept open for reading.
+const OPEN_MAX: usize = 64;
+
+/// The writing half.
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    file: Box<dyn File>,
+    /// The place of the open segment's first frame.
+    start: u64,
+    /// The place behind all that was handed to the kernel.
+    flushed: u64,
+    buffer: Vec<u8>,
+    segment_bytes: u64,
+    /// Behind what was handed over there may be a part of a write that failed.
+    torn: bool,
+    sync_failed: bool,
+}
+
+impl Log {
+    /// Opens the log in `dir` or starts one, passes on every whole frame from `from` on, and cuts off what follows the last
+    /// of them.
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        from: u64,
+        segment_bytes: u64,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<Log> {
+        disk.create_dir_all(dir).map_err(Error::io("create", dir))?;
+        let mut starts = starts(&**disk, dir)?;
+        if starts.first().is_some_and(|first| *first > from) {
+            let path = segment_path(dir, starts[0]);
+            return Err(Error::Corrupt { path, place: from, what: "the journal before it is missing" });
+        }
+        let mut end = from;
+        let mut at = starts.partition_point(|start| *start <= from).saturating_sub(1);
+        while let Some(start) = starts.get(at).copied() {
+            // A segment that does not begin where the last one ended was made and never written to.
+            if start > end && at > 0 {
+                break;
+            }
+            let file = Segment::open(&**disk, dir, start)?;
+            let Some(segment) = file else { break };
+            end = segment.read_from(from.max(start), each)?;
+            at += 1;
+            if starts.get(at).is_some_and(|next| *next != end) {
+                break;
+            }
+        }
+        // What follows was never told to anybody.
+        for start in starts.drain(at.min(starts.len())..) {
+            let path = segment_path(dir, start);
+            disk.remove(&path).map_err(Error::io("remove", &path))?;
+        }
+        let mut log = match starts.last() {
+            Some(start) => {
+                let path = segment_path(dir, *start);
+                let mut file = disk.open(&path, Mode::Append).map_err(Error::io("open", &path))?;
+                let whole = HEAD_BYTES as u64 + (end - start);
+                if file.len().map_err(Error::io("measure", &path))? > whole {
+                    file.truncate(whole).map_err(Error::io("truncate", &path))?;
+                }
+                Log::new(disk, dir, file, *start, end, segment_bytes)
+            }
+            None => {
+                let file = create(&**disk, dir, end)?;
+                Log::new(disk, dir, file, end, end, segment_bytes)
+            }
+        };
+        // Otherwise a power cut could bring the old tail back behind the frames that are written now.
+        log.file.sync().map_err(Error::io("sync", &segment_path(dir, log.start)))?;
+        disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
+        Ok(log)
+    }
+
+    fn new(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        file: Box<dyn File>,
+        start: u64,
+        flushed: u64,
+        segment_bytes: u64,
+    ) -> Log {
+        let (disk, dir) = (disk.clone(), dir.to_owned());
+        Log {
+            disk,
+            dir,
+            file,
+            start,
+            flushed,
+            buffer: Vec::new(),
+            segment_bytes,
+            torn: false,
+            sync_failed: false,
+        }
+    }
+
+    /// The place of the next frame.
+    pub fn end(&self) -> u64 {
+        self.flushed + self.buffer.len() as u64
+    }
+
+    /// Adds a frame to what the next flush writes and says at which place it will be. An error means that it was not added.
+    pub fn append(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<u64> {
+        self.check()?;
+        if self.buffer.len() >= BUFFER_BYTES_MAX {
+            self.flush()?;
+        }
+        if self.end() - self.start >= self.segment_bytes {
+            self.roll()?;
+        }
+        let (start, place) = (self.buffer.len(), self.end());
+        self.buffer.extend([0; FRAME_HEAD_BYTES]);
+        let filled = fill(&mut self.buffer);
+        let bytes = self.buffer.len() - start - FRAME_HEAD_BYTES;
+        let checked = match filled {
+            Ok(()) if bytes == 0 || bytes > FRAME_BYTES_MAX => Err(Error::TooLong { bytes: bytes as u64 }),
+            filled => filled,
+        };
+        if let Err(error) = checked {
+            self.buffer.truncate(start);
+            return Err(error);
+        }
+        let (head, payload) = self.buffer[start..].split_at_mut(FRAME_HEAD_BYTES);
+        head[..4].copy_from_slice(&(bytes as u32).to_le_bytes());
+        head[4..].copy_from_slice(&frame_checksum(place, payload).to_le_bytes());
+        Ok(place)
+    }
+
+    /// Ends the segment and begins another one.
+    fn roll(&mut self) -> Result<()> {
+        // A reader takes a segment for whole once there is another one.
+        self.sync()?;
+        self.file = create(&*self.disk, &self.dir, self.flushed)?;
+        self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))?;
+        self.start = self.flushed;
+        Ok(())
+    }
+
+    fn path(&self) -> PathBuf {
+        segment_path(&self.dir, self.start)
+    }
+
+    /// Hands everything to the kernel. After an error the same can be tried again.
+    pub fn flush(&mut self) -> Result<()> {
+        self.check()?;
+        let whole = HEAD_BYTES as u64 + (self.flushed - self.start);
+        if self.torn {
+            self.file.truncate(whole).map_err(|error| Error::io("truncate", &self.path())(error))?;
+            self.torn = false;
+        }
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        if let Err(source) = self.file.append(&self.buffer) {
+            self.torn = self.file.truncate(whole).is_err();
+            return Err(Error::io("write", &self.path())(source));
+        }
+        self.flushed += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Flushes, and makes everything durable.
+    pub fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        self.file.sync().map_err(|source| {
+            self.sync_failed = true;
+            Error::io("sync", &segment_path(&self.dir, self.start))(source)
+        })
+    }
+
+    /// Removes segments of which every frame is before `place`.
+    pub fn cut(&mut self, place: u64) -> Result<()> {
+        let starts = starts(&*self.disk, &self.dir)?;
+        for pair in starts.windows(2).filter(|pair| pair[1] <= place && pair[0] != self.start) {
+            let path = segment_path(&self.dir, pair[0]);
+            self.disk.remove(&path).map_err(Error::io("remove", &path))?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.sync_failed { Err(Error::Unsynced { path: self.path() }) } else { Ok(()) }
+    }
+}
+
+/// The reading half: frames at their places.
+pub struct LogReader {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    segments: RefCell<BTreeMap<u64, Segment>>,
+}
+
+impl LogReader {
+    /// Reads the log in `dir`.
+    pub fn new(disk: Arc<dyn Disk>, dir: &Path) -> LogReader {
+        LogReader { disk, dir: dir.to_owned(), segments: RefCell::new(BTreeMap::new()) }
+    }
+
+    /// The payload of the frame at a place where one is known to be and was flushed.
+    pub fn read(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
+        let mut segments = self.segments.borrow_mut();
+        let held = segments.range(..=place).next_back().is_some_and(|(_, segment)| segment.holds(place));
+        if !held {
+            let starts = starts(&*self.disk, &self.dir)?;
+            let missing =
+                || Error::Corrupt { path: self.dir.clone(), place, what: "no segment holds this place" };
+            let at = starts.partition_point(|start| *start <= place).checked_sub(1).ok_or_else(missing)?;
+            let mut segment = Segment::open(&*self.disk, &self.dir, starts[at])?.ok_or_else(missing)?;
+            segment.end = starts.get(at + 1).copied();
+            if segments.len() >= OPEN_MAX {
+                segments.pop_first();
+            }
+            segments.insert(starts[at], segment);
+        }
+        match segments.range(..=place).next_back() {
+            Some((_, segment)) => segment.frame(place, payload),
+            None => unreachable!("it was just put there"),
+        }
+    }
+}
+
+/// A segment, for reading.
+struct Segment {
+    file: Box<dyn File>,
+    path: PathBuf,
+    start: u64,
+    /// The place behind it, if it is not written to any more.
+    end: Option<u64>,
+}
+
+impl Segment {
+    /// `None` if its making was interrupted.
+    fn open(disk: &dyn Disk, dir: &Path, start: u64) -> Result<Option<Segment>> {
+        let path = segment_path(dir, start);
+        let file = disk.open(&path, Mode::Read).map_err(Error::io("open", &path))?;
+        let mut found = [0; HEAD_BYTES];
+        let count = read_full(&*file, 0, &mut found).map_err(Error::io("read", &path))?;
+        if found == head(start) {
+            return Ok(Some(Segment { file, path, start, end: None }));
+        }
+        let length = file.len().map_err(Error::io("measure", &path))?;
+        // The head is synced before the first frame is written.
+        if length <= HEAD_BYTES as u64
+            && (head(start).starts_with(&found[..count]) || found.iter().all(|byte| *byte == 0))
+        {
+            return Ok(None);
+        }
+        Err(Error::NotAJournal { path })
+    }
+
+    /// Whether a place is in it, as far as is known without asking the disk: an open one may have ended meanwhile.
+    fn holds(&self, place: u64) -> bool {
+        match self.end {
+            Some(end) => place < end,
+            None => self.file.len().is_ok_and(|length| place < self.start + length - HEAD_BYTES as u64),
+        }
+    }
+
+    fn frame(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
+        let corrupt = |what| Error::Corrupt { path: self.path.clone(), place, what };
+        let offset = HEAD_BYTES as u64 + (place - self.start);
+        let mut head = [0; FRAME_HEAD_BYTES];
+        let io = |source| Error::io("read", &self.path)(source);
+        let count = read_full(&*self.file, offset, &mut head).map_err(io)?;
+        let (bytes, checksum) = split(&head);
+        if count < FRAME_HEAD_BYTES || bytes == 0 || bytes > FRAME_BYTES_MAX {
+            return Err(corrupt("no frame"));
+        }
+        payload.clear();
+        payload.resize(bytes, 0);
+        let count = read_full(&*self.file, offset + FRAME_HEAD_BYTES as u64, payload).map_err(io)?;
+        if count < bytes || frame_checksum(place, payload) != checksum {
+            return Err(corrupt("the checksum is wrong"));
+        }
+        Ok(())
+    }
+
+    /// Passes on every whole frame from `from` on, and says where the last one ends.
+    fn read_from(&self, from: u64, each: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+        let mut place = from;
+        let (mut bytes, mut at) = (Vec::new(), 0);
+        loop {
+            let wanted = |rest: &[u8]| match rest.split_first_chunk::<FRAME_HEAD_BYTES>() {
+                Some((head, _)) => match split(head).0 {
+                    0 => 0,
+                    length if length > FRAME_BYTES_MAX => 0,
+                    length => FRAME_HEAD_BYTES + length,
+                },
+                None => FRAME_HEAD_BYTES,
+            };
+            let rest: &[u8] = bytes.get(at..).unwrap_or_default();
+            let want = wanted(rest);
+            if want == 0 {
+                return Ok(place);
+            }
+            if rest.len() < want || rest.len() < FRAME_HEAD_BYTES {
+                let mut more = vec![0; want.max(CHUNK_BYTES)];
+                let offset = HEAD_BYTES as u64 + (place - self.start);
+                let count =
+                    read_full(&*self.file, offset, &mut more).map_err(Error::io("read", &self.path))?;
+                if count < want {
+                    return Ok(place);
+                }
+                more.truncate(count);
+                (bytes, at) = (more, 0);
+                continue;
+            }
+            let (head, payload) = rest[..want].split_at(FRAME_HEAD_BYTES);
+            if frame_checksum(place, payload) != split(head).1 {
+                return Ok(place);
+            }
+            each(place, payload)?;
+            place += want as u64;
+            at += want;
+        }
+    }
+}
+
+fn split(head: &[u8]) -> (usize, u32) {
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    (number(0) as usize, number(4))
+}
+
+fn head(start: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    head[12..20].copy_from_slice(&start.to_le_bytes());
+    let checksum = crc32fast::hash(&head[..20]);
+    head[20..].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+fn create(disk: &dyn Disk, dir: &Path, start: u64) -> Result<Box<dyn File>> {
+    let path = segment_path(dir, start);
+    let mut file = disk.open(&path, Mode::Append).map_err(Error::io("create", &path))?;
+    file.truncate(0).map_err(Error::io("truncate", &path))?;
+    file.append(&head(start)).map_err(Error::io("write", &path))?;
+    file.sync().map_err(Error::io("sync", &path))?;
+    Ok(file)
+}
+
+fn segment_path(dir: &Path, start: u64) -> PathBuf {
+    dir.join(format!("journal-{start:012x}"))
+}
+
+/// The first places of all segments, in order.
+fn starts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>> {
+    let files = disk.list(dir).map_err(Error::io("list", dir))?;
+    let start = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?.strip_prefix("journal-")?;
+        u64::from_str_radix(name, 16).ok()
+    };
+    let mut starts: Vec<u64> = files.iter().filter_map(start).collect();
+    starts.sort_unstable();
+    Ok(starts)
+}
