@@ -88,10 +88,10 @@ impl CdxLine {
     /// The length that the index gives for a record that takes so many bytes of this file. Of a plain record other
     /// indexers do not count the empty lines after it.
     pub(crate) fn length_of(record_bytes: u64, filename: &str) -> u64 {
-        if filename.ends_with(".gz") {
-            record_bytes
-        } else {
+        if filename.ends_with(".warc") {
             record_bytes.saturating_sub(RECORD_END.len() as u64)
+        } else {
+            record_bytes
         }
     }
 

@@ -4,12 +4,16 @@
 //! the network and may be anything: a head that does not parse is still a head (up to the first blank line), chunking
 //! that breaks off or makes no sense gives the payload up to there.
 
-use httparse::{EMPTY_HEADER, ParserConfig, Status};
+use std::borrow::Cow;
+
+use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
 
 /// The longest head that is looked at. In a longer one no end is sought: all of it counts as head.
 pub const HEAD_BYTES_MAX: usize = 1 << 20;
 /// The most header lines of a head that is understood. With more, its framing is unknown.
 pub const HEADERS_MAX: usize = 512;
+/// Nearly all heads have fewer.
+const HEADERS_USUAL_MAX: usize = 64;
 /// The longest chunk-size line, extensions included. A longer one is malformed.
 pub const CHUNK_LINE_BYTES_MAX: usize = 16 << 10;
 
@@ -37,6 +41,25 @@ pub fn payload(response: &[u8]) -> Vec<u8> {
     splitter.feed(response, &mut payload);
     splitter.finish(&mut payload);
     payload
+}
+
+/// The head of the final response in bytes off the wire, and its payload, which is copied only where it is chunked.
+pub fn split(wire: &[u8]) -> (Vec<u8>, Cow<'_, [u8]>) {
+    struct Nothing;
+    impl Parts for Nothing {
+        fn message(&mut self, _: &[u8]) {}
+        fn payload(&mut self, _: &[u8]) {}
+    }
+    let mut splitter = Splitter::wire(false);
+    splitter.feed(wire, &mut Nothing);
+    let split = splitter.finish(&mut Nothing);
+    let body = &wire[split.start as usize..split.end as usize][split.head.len()..];
+    if !split.chunked {
+        return (split.head, Cow::Borrowed(body));
+    }
+    let mut payload = Vec::with_capacity(body.len());
+    Dechunker::new().feed(body, &mut |data| payload.extend_from_slice(data));
+    (split.head, Cow::Owned(payload))
 }
 
 /// Splits a response that arrives in pieces.
@@ -102,9 +125,12 @@ impl Splitter {
     /// Takes the next bytes. False: the message is over, more bytes are of no interest.
     pub fn feed(&mut self, bytes: &[u8], parts: &mut impl Parts) -> bool {
         match &self.state {
+            // Nearly always the head is whole in the first bytes, and only it is copied.
+            State::Head if self.head.is_empty() => self.seek_body(bytes, parts),
             State::Head => {
-                self.head.extend_from_slice(bytes);
-                self.seek_body(parts);
+                let mut all = std::mem::take(&mut self.head);
+                all.extend_from_slice(bytes);
+                self.seek_body(&all, parts);
             }
             State::EndlessHead => {
                 parts.message(bytes);
@@ -126,25 +152,26 @@ impl Splitter {
         Split { start: self.start, end: self.end, head: self.head, chunked: self.chunked }
     }
 
-    fn seek_body(&mut self, parts: &mut impl Parts) {
+    fn seek_body(&mut self, bytes: &[u8], parts: &mut impl Parts) {
         let mut at = 0;
         let found = loop {
             if !self.verbatim {
-                at += self.head[at..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+                at += bytes[at..].iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
             }
-            let Some(length) = head_length(&self.head[at..]) else { break None };
-            let meaning = Meaning::of(&self.head[at..at + length]);
+            let Some(length) = head_length(&bytes[at..]) else { break None };
+            let meaning = Meaning::of(&bytes[at..at + length]);
             if !self.verbatim && meaning.interim {
                 at += length;
                 continue;
             }
             break Some((length, meaning));
         };
-        self.head.drain(..at);
         self.start += at as u64;
         self.end = self.start;
+        let length = found.as_ref().map_or(bytes.len() - at, |(length, _)| *length);
+        let (head, rest) = bytes[at..].split_at(length);
+        self.head = head.to_vec();
         if let Some((length, meaning)) = found {
-            let rest = self.head.split_off(length);
             parts.message(&self.head);
             self.end += length as u64;
             self.chunked = matches!(meaning.framing, Some(Framing::Chunked(_))) && !self.no_body;
@@ -152,7 +179,7 @@ impl Splitter {
                 Some(framing) if !self.no_body => State::Body(framing),
                 _ => State::Over,
             };
-            self.body(&rest, parts);
+            self.body(rest, parts);
         } else if self.head.len() > HEAD_BYTES_MAX {
             parts.message(&self.head);
             self.end += self.head.len() as u64;
@@ -209,6 +236,27 @@ fn head_length(bytes: &[u8]) -> Option<usize> {
     None
 }
 
+/// Reads the head of a response, up to its blank line if there is one, as leniently as browsers do, and hands its status
+/// and headers on. `None`: this is no head of HTTP/1, or one with too many headers.
+pub fn read_head<'h, T>(head: &'h [u8], read: impl FnOnce(u16, &[Header<'h>]) -> T) -> Option<T> {
+    let mut config = ParserConfig::default();
+    config.allow_spaces_after_header_name_in_responses(true);
+    config.ignore_invalid_headers_in_responses(true);
+    // Few heads have many headers, and room for them costs time.
+    let (mut few, mut many) = ([EMPTY_HEADER; HEADERS_USUAL_MAX], Vec::new());
+    let mut response = httparse::Response::new(&mut few);
+    let mut parsed = config.parse_response(&mut response, head);
+    if parsed == Err(httparse::Error::TooManyHeaders) {
+        many.resize(HEADERS_MAX, EMPTY_HEADER);
+        response = httparse::Response::new(&mut many);
+        parsed = config.parse_response(&mut response, head);
+    }
+    match (parsed, response.code) {
+        (Ok(Status::Complete(_)), Some(status)) => Some(read(status, response.headers)),
+        _ => None,
+    }
+}
+
 /// What a head says about the bytes that follow it.
 struct Meaning {
     interim: bool,
@@ -217,27 +265,23 @@ struct Meaning {
 
 impl Meaning {
     fn of(head: &[u8]) -> Meaning {
-        let mut headers = vec![EMPTY_HEADER; HEADERS_MAX];
-        let mut response = httparse::Response::new(&mut headers);
-        let mut config = ParserConfig::default();
-        config.allow_spaces_after_header_name_in_responses(true);
-        config.ignore_invalid_headers_in_responses(true);
-        let parsed = config.parse_response(&mut response, head);
-        let (Ok(Status::Complete(_)), Some(status)) = (parsed, response.code) else {
-            return Meaning { interim: false, framing: Some(Framing::ToEnd) };
-        };
+        let unknown = Meaning { interim: false, framing: Some(Framing::ToEnd) };
+        read_head(head, |status, headers| Meaning::by(status, headers)).unwrap_or(unknown)
+    }
+
+    fn by(status: u16, headers: &[Header<'_>]) -> Meaning {
         // 101 is a final answer: nothing HTTP follows it.
         let interim = (100..200).contains(&status) && status != 101;
         let framing = match status {
             204 | 304 => None,
-            _ => Some(Framing::of(response.headers)),
+            _ => Some(Framing::of(headers)),
         };
         Meaning { interim, framing }
     }
 }
 
 impl Framing {
-    fn of(headers: &[httparse::Header<'_>]) -> Framing {
+    fn of(headers: &[Header<'_>]) -> Framing {
         let values = |name: &'static str| {
             headers
                 .iter()

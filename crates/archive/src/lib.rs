@@ -1,7 +1,7 @@
 //! WARC 1.1 in and out, and its CDXJ index. Knows nothing of crawling.
 //!
-//! A [`WarcWriter`] turns captures (what went over the wire) into records, one gzip member each, in files named
-//! `PREFIX-TIMESTAMP-SERIAL-SHARD.warc.gz` that carry the suffix `.open` until they are finished; [`recover`] cuts open
+//! A [`WarcWriter`] turns captures (what went over the wire) into records, one gzip member (or zstd frame) each, in files
+//! named `PREFIX-TIMESTAMP-SERIAL-SHARD.warc.gz` that carry the suffix `.open` until they are finished; [`recover`] cuts open
 //! files back to their last whole record after a crash. A [`Pointer`] says where a response record is; [`read_record`]
 //! follows it. [`verify`] checks a whole file, [`merge`] and [`lookup`] work on the index.
 //!
@@ -17,6 +17,7 @@ mod cdxj;
 mod error;
 pub mod http;
 mod name;
+mod pack;
 mod reader;
 mod record;
 mod recover;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cdxj::{CdxLine, lookup, merge};
 pub use error::{Error, ErrorKind};
+pub use pack::Compression;
 pub use reader::{
     BLOCK_BYTES_MAX, RECORD_HEAD_BYTES_MAX, ReadError, Reader, Record, RecordHead, locate, read_record,
 };
@@ -44,7 +46,7 @@ pub struct Pointer {
     pub shard: u16,
     /// SERIAL in the file's name; each writer counts its own.
     pub file: u32,
-    /// Where the record (its gzip member, if compressed) starts in the file.
+    /// Where the record (its gzip member or zstd frame, if compressed) starts in the file.
     pub offset: u64,
     /// How many bytes of the file it takes.
     pub length: u32,

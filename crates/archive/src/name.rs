@@ -1,17 +1,25 @@
 //! The names of WARC files and of what lies beside them.
 
+use crate::pack::Compression;
+
 /// `PREFIX-TIMESTAMP-SERIAL-SHARD`, and which kind of file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileName {
     stem: String,
     pub(crate) serial: u32,
     pub(crate) shard: u16,
-    gzip: bool,
+    compression: Compression,
 }
 
 impl FileName {
-    pub(crate) fn new(prefix: &str, timestamp: &str, serial: u32, shard: u16, gzip: bool) -> FileName {
-        FileName { stem: format!("{prefix}-{timestamp}-{serial:05}-{shard:03}"), serial, shard, gzip }
+    pub(crate) fn new(
+        prefix: &str,
+        timestamp: &str,
+        serial: u32,
+        shard: u16,
+        compression: Compression,
+    ) -> FileName {
+        FileName { stem: format!("{prefix}-{timestamp}-{serial:05}-{shard:03}"), serial, shard, compression }
     }
 
     /// Reads the name of a WARC file; the flag says whether it is still open.
@@ -20,16 +28,15 @@ impl FileName {
             Some(name) => (name, true),
             None => (name, false),
         };
-        let (stem, gzip) = match name.strip_suffix(".warc.gz") {
-            Some(stem) => (stem, true),
-            None => (name.strip_suffix(".warc")?, false),
-        };
-        FileName::from_stem(stem, gzip).map(|name| (name, open))
+        let all = [Compression::None, Compression::Gzip, Compression::Zstd];
+        let (stem, compression) =
+            all.into_iter().find_map(|one| Some((name.strip_suffix(one.suffix())?, one)))?;
+        FileName::from_stem(stem, compression).map(|name| (name, open))
     }
 
     /// Whether this is the index of one WARC file, as opposed to a merged one.
     pub(crate) fn is_index(name: &str) -> bool {
-        name.strip_suffix(".cdxj").is_some_and(|stem| FileName::from_stem(stem, true).is_some())
+        name.strip_suffix(".cdxj").is_some_and(|stem| FileName::from_stem(stem, Compression::None).is_some())
     }
 
     /// Whether this is what an index leaves behind when it is interrupted.
@@ -39,7 +46,7 @@ impl FileName {
         })
     }
 
-    fn from_stem(stem: &str, gzip: bool) -> Option<FileName> {
+    fn from_stem(stem: &str, compression: Compression) -> Option<FileName> {
         let mut parts = stem.rsplitn(4, '-');
         let (shard, serial) = (parts.next()?, parts.next()?);
         let (timestamp, prefix) = (parts.next()?, parts.next()?);
@@ -51,13 +58,13 @@ impl FileName {
             stem: stem.to_owned(),
             serial: serial.parse().ok()?,
             shard: shard.parse().ok()?,
-            gzip,
+            compression,
         })
     }
 
     /// The name once the file is finished.
     pub(crate) fn warc(&self) -> String {
-        format!("{}.{}", self.stem, if self.gzip { "warc.gz" } else { "warc" })
+        format!("{}{}", self.stem, self.compression.suffix())
     }
 
     /// The name while it is being written.
@@ -77,13 +84,17 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        let name = FileName::new("my-crawl", "20260102030405", 7, 3, true);
+        let name = FileName::new("my-crawl", "20260102030405", 7, 3, Compression::Gzip);
         assert_eq!(name.warc(), "my-crawl-20260102030405-00007-003.warc.gz");
         assert_eq!(FileName::parse(&name.warc()), Some((name.clone(), false)));
         assert_eq!(FileName::parse(&name.open()), Some((name.clone(), true)));
         assert!(FileName::is_index(&name.index()));
-        let plain = FileName::new("x", "20260102030405", 123_456, 3, false);
-        assert_eq!(FileName::parse("x-20260102030405-123456-003.warc"), Some((plain, false)));
+        for (suffix, compression) in [("warc", Compression::None), ("warc.zst", Compression::Zstd)] {
+            let name = FileName::new("x", "20260102030405", 123_456, 3, compression);
+            let text = format!("x-20260102030405-123456-003.{suffix}");
+            assert_eq!(name.warc(), text);
+            assert_eq!(FileName::parse(&text), Some((name, false)));
+        }
     }
 
     #[test]

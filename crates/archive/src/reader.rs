@@ -1,6 +1,7 @@
 //! Reading WARC files: one record after another, or the one that a pointer names.
 //!
-//! A file is gzip with one member a record, or plain; each record says which by its first bytes. The reader trusts
+//! A file is gzip with one member a record, zstd with one frame a record, or plain; each record says which by its first
+//! byte. The reader trusts
 //! nothing: heads are limited, lengths are checked against what is there, and a record counts as read only when its
 //! member is complete (checksum and all) and ends where the record does. Blocks are streamed, never held.
 
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Decompress, FlushDecompress, Status};
 use nephila_disk::{Cursor, Disk, Mode};
+use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use crate::error::Error;
 use crate::name::FileName;
@@ -23,6 +25,10 @@ pub const BLOCK_BYTES_MAX: u64 = 256 << 20;
 const UNPACK_BYTES: usize = 32 << 10;
 /// The first byte of a gzip member; no plain record starts with it.
 const GZIP_FIRST: u8 = 0x1f;
+/// The first byte of a zstd frame; no plain record starts with it.
+const ZSTD_FIRST: u8 = 0x28;
+/// The largest window of a zstd frame, as a power of two, and so the memory that reading one takes.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -118,9 +124,15 @@ pub struct Reader<R> {
     lent: usize,
 }
 
+/// A gzip member or a zstd frame.
 struct Member {
-    inflate: Decompress,
+    codec: Codec,
     ended: bool,
+}
+
+enum Codec {
+    Gzip(Decompress),
+    Zstd(Box<DCtx<'static>>),
 }
 
 impl<R: BufRead> Reader<R> {
@@ -151,7 +163,8 @@ impl<R: BufRead> Reader<R> {
         let start = self.source.fill_buf().map_err(ReadError::Io)?;
         match start.first() {
             None => return Ok(None),
-            Some(&GZIP_FIRST) => self.member = Some(Member::new()),
+            Some(&GZIP_FIRST) => self.member = Some(Member::gzip()),
+            Some(&ZSTD_FIRST) => self.member = Some(Member::zstd()),
             Some(_) => self.member = None,
         }
         let mut head = Vec::new();
@@ -250,22 +263,40 @@ impl<R: BufRead> Reader<R> {
 }
 
 impl Member {
-    fn new() -> Member {
-        Member { inflate: Decompress::new_gzip(15), ended: false }
+    fn gzip() -> Member {
+        Member { codec: Codec::Gzip(Decompress::new_gzip(15)), ended: false }
+    }
+
+    fn zstd() -> Member {
+        let mut context = DCtx::create();
+        let limit = DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX);
+        context.set_parameter(limit).expect("every zstd has such windows");
+        Member { codec: Codec::Zstd(Box::new(context)), ended: false }
     }
 
     /// Unpacks some, and says how many packed bytes that took.
     fn unpack(&mut self, packed: &[u8], unpacked: &mut Vec<u8>) -> Result<usize, &'static str> {
         unpacked.reserve(UNPACK_BYTES);
-        let before = self.inflate.total_in();
-        let status = self
-            .inflate
-            .decompress_vec(packed, unpacked, FlushDecompress::None)
-            .map_err(|_| "its gzip member is damaged")?;
-        let count = (self.inflate.total_in() - before) as usize;
-        self.ended = status == Status::StreamEnd;
+        let count = match &mut self.codec {
+            Codec::Gzip(inflate) => {
+                let before = inflate.total_in();
+                let status = inflate
+                    .decompress_vec(packed, unpacked, FlushDecompress::None)
+                    .map_err(|_| "its gzip member is damaged")?;
+                self.ended = status == Status::StreamEnd;
+                (inflate.total_in() - before) as usize
+            }
+            Codec::Zstd(context) => {
+                let (mut input, mut output) = (InBuffer::around(packed), OutBuffer::around(unpacked));
+                let left = context
+                    .decompress_stream(&mut output, &mut input)
+                    .map_err(|_| "its zstd frame is damaged")?;
+                self.ended = left == 0;
+                input.pos()
+            }
+        };
         if count == 0 && unpacked.is_empty() && !self.ended {
-            return Err("its gzip member makes no progress");
+            return Err("its member makes no progress");
         }
         Ok(count)
     }

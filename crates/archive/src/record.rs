@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use data_encoding::BASE32;
-use flate2::{Compress, Compression, FlushCompress, Status};
 use jiff::Timestamp;
 use sha1::{Digest, Sha1};
 
@@ -237,60 +236,4 @@ fn push_field(text: &mut String, name: &str, value: &str) {
     // A line break in a value would start a field of somebody else's choice.
     text.extend(value.chars().map(|char| if char.is_control() { ' ' } else { char }));
     text.push_str("\r\n");
-}
-
-/// Turns records into what the file holds: gzip members, or the bytes themselves.
-pub(crate) struct Packer {
-    deflate: Option<Compress>,
-    /// A record was started and not finished.
-    midway: bool,
-}
-
-impl Packer {
-    pub(crate) fn new(gzip: bool) -> Packer {
-        Packer { deflate: gzip.then(new_deflate), midway: false }
-    }
-
-    /// Starts a record, forgetting one that was given up.
-    pub(crate) fn start(&mut self) {
-        if let Some(deflate) = &mut self.deflate {
-            // Making one costs more than resetting it. But a reset in the middle of a stream does not clear all of
-            // zlib-rs's state (as of 0.6), and the next member would be damaged.
-            if self.midway {
-                *deflate = new_deflate();
-            } else {
-                deflate.reset();
-            }
-        }
-        self.midway = true;
-    }
-
-    pub(crate) fn pack(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
-        let Some(deflate) = &mut self.deflate else { return output.extend_from_slice(input) };
-        while !input.is_empty() {
-            output.reserve(input.len() / 2 + 256);
-            let before = deflate.total_in();
-            deflate.compress_vec(input, output, FlushCompress::None).expect("deflate takes any input");
-            input = &input[(deflate.total_in() - before) as usize..];
-        }
-    }
-
-    /// Ends the record.
-    pub(crate) fn finish(&mut self, output: &mut Vec<u8>) {
-        self.midway = false;
-        let Some(deflate) = &mut self.deflate else { return };
-        loop {
-            output.reserve(1024);
-            let status =
-                deflate.compress_vec(&[], output, FlushCompress::Finish).expect("deflate takes any input");
-            if status == Status::StreamEnd {
-                break;
-            }
-        }
-    }
-}
-
-fn new_deflate() -> Compress {
-    // Level 1: a crawler archives faster than higher levels compress.
-    Compress::new_gzip(Compression::new(1), 15)
 }

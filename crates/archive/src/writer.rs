@@ -16,9 +16,8 @@ use crate::Pointer;
 use crate::cdxj::{CdxLine, IndexBuilder};
 use crate::error::Error;
 use crate::name::FileName;
-use crate::record::{
-    Capture, Fields, Ids, Measured, Packer, RECORD_END, digest_field, plain_uri, warc_fields,
-};
+use crate::pack::{Compression, Packer};
+use crate::record::{Capture, Fields, Ids, Measured, RECORD_END, digest_field, plain_uri, warc_fields};
 use crate::recover::{Recovery, recover};
 
 /// How many packed bytes are held before they go to the file.
@@ -33,8 +32,8 @@ pub struct Options {
     pub shard: u16,
     /// A file that reached this length is finished and a new one started.
     pub roll_bytes: u64,
-    /// Whether to compress.
-    pub gzip: bool,
+    /// How to compress.
+    pub compression: Compression,
     /// The fields of the warcinfo record that starts each file. `format` and `conformsTo` are added.
     pub info: Vec<(String, String)>,
 }
@@ -79,7 +78,7 @@ impl WarcWriter {
         }
         Ok(WarcWriter {
             next_serial: recovery.next_serial(options.shard),
-            packer: Packer::new(options.gzip),
+            packer: Packer::new(options.compression),
             ids: Ids::new(),
             file: None,
             names_unsynced: false,
@@ -162,8 +161,8 @@ impl WarcWriter {
 
     fn create(&mut self, now: Timestamp) -> Result<OpenFile, Error> {
         let timestamp = now.strftime("%Y%m%d%H%M%S").to_string();
-        let Options { prefix, shard, gzip, .. } = &self.options;
-        let name = FileName::new(prefix, &timestamp, self.next_serial, *shard, *gzip);
+        let Options { prefix, shard, compression, .. } = &self.options;
+        let name = FileName::new(prefix, &timestamp, self.next_serial, *shard, *compression);
         let path = self.dir.join(name.open());
         let file = self.disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
         self.names_unsynced = true;
@@ -408,8 +407,9 @@ impl Pen<'_> {
     ) -> Result<(), Error> {
         fields.push("WARC-Block-Digest", digest);
         fields.push("Content-Type", content_type);
-        self.packer.start();
-        self.write(&fields.finish(bytes))
+        let head = fields.finish(bytes);
+        self.packer.start(head.len() as u64 + bytes + RECORD_END.len() as u64);
+        self.write(&head)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {

@@ -3,13 +3,15 @@
 
 usage: check_warc.py DIR
 
-For every *.warc and *.warc.gz in DIR:
+For every *.warc, *.warc.gz and *.warc.zst in DIR (the last as plain files, since warcio does not read zstd; each frame has
+to be one record):
 - each record passes what `warcio check` checks. One failure is expected: warcio hashes a payload with its chunking, so
   the payload digests of chunked responses are checked here, after taking the chunking away;
 - NAME.cdxj beside it equals what cdxj-indexer makes of the file, line by line, key and fields.
 If DIR/index.cdxj exists, it must be the sorted union of the others.
 
-Prints every failure and 'N passed, N failed'; exits with 1 if anything failed. Needs warcio and cdxj-indexer.
+Prints every failure and 'N passed, N failed'; exits with 1 if anything failed. Needs warcio and cdxj-indexer,
+and zstandard for *.warc.zst.
 """
 
 import base64
@@ -18,6 +20,7 @@ import io
 import json
 import logging
 import sys
+import tempfile
 from pathlib import Path
 
 from cdxj_indexer.main import CDXJIndexer
@@ -98,11 +101,51 @@ def parse(line):
     return key, timestamp, json.loads(fields)
 
 
+def unpack_frames(path, plain):
+    """Writes the frames of a file one after the other, and says for each where it starts in both files, and its length."""
+    import zstandard
+
+    packed, places, at = path.read_bytes(), [], 0
+    with open(plain, "wb") as out:
+        while at < len(packed):
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            record = frame.decompress(packed[at:])
+            assert zstandard.frame_content_size(packed[at:]) == len(record), "a frame does not say its length"
+            end = len(packed) - len(frame.unused_data)
+            places.append((out.tell(), at, end - at))
+            out.write(record)
+            at = end
+    return places
+
+
+def check_zstd(path, report):
+    """The same checks on the plain records, and an index whose places are those of the frames."""
+    with tempfile.TemporaryDirectory() as temporary:
+        plain = Path(temporary) / path.name.removesuffix(".zst")
+        places = unpack_frames(path, plain)
+        check_records(plain, report)
+        offsets = [offset for _, offset, _, _ in warcio_problems(plain)]
+        report(offsets == [start for start, _, _ in places], f"{path.name}: frames are not records")
+        frames = {str(start): (str(at), str(length)) for start, at, length in places}
+        theirs = io.StringIO()
+        CDXJIndexer(theirs, str(plain), sort=True).process_all()
+        lines = []
+        for line in theirs.getvalue().splitlines():
+            key, timestamp, fields = parse(line)
+            fields["offset"], fields["length"] = frames[fields["offset"]]
+            fields["filename"] = path.name
+            lines.append(f"{key} {timestamp} {json.dumps(fields)}")
+    return compare_index(path, lines, report)
+
+
 def check_index(path, report):
     theirs = io.StringIO()
     CDXJIndexer(theirs, str(path), sort=True).process_all()
-    theirs = theirs.getvalue().splitlines()
-    index = path.with_name(path.name.removesuffix(".gz").removesuffix(".warc") + ".cdxj")
+    return compare_index(path, theirs.getvalue().splitlines(), report)
+
+
+def compare_index(path, theirs, report):
+    index = path.with_name(path.name.split(".warc")[0] + ".cdxj")
     ours = index.read_text(encoding="ascii").splitlines() if index.exists() else []
     report(len(ours) == len(theirs), f"{index.name} has {len(ours)} lines, cdxj-indexer {len(theirs)}")
     report(ours == sorted(ours), f"{index.name} is not sorted")
@@ -126,10 +169,13 @@ def main():
         if not passed:
             print(message)
 
-    files = sorted(path for path in directory.iterdir() if path.name.endswith((".warc", ".warc.gz")))
+    files = sorted(path for path in directory.iterdir() if path.name.endswith((".warc", ".warc.gz", ".warc.zst")))
     report(files, f"{directory} holds no WARC file")
     lines = []
     for path in files:
+        if path.name.endswith(".zst"):
+            lines += check_zstd(path, report)
+            continue
         check_records(path, report)
         lines += check_index(path, report)
     merged = directory / "index.cdxj"

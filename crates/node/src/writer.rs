@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nephila_archive::{Capture, Truncated, WarcWriter};
+use nephila_archive::{Capture, Compression, Truncated, WarcWriter};
 use nephila_core::agent::{Cut, Ticket};
 use nephila_core::record::{Pointer, Record};
 use nephila_core::settings::Settings;
@@ -363,7 +363,11 @@ fn warc_options(config: &Config) -> nephila_archive::Options {
         prefix: config.warc_prefix.clone(),
         shard: SHARD,
         roll_bytes: config.warc_roll_bytes,
-        gzip: config.compress == Compress::Gzip,
+        compression: match config.compress {
+            Compress::Gzip => Compression::Gzip,
+            Compress::Zstd => Compression::Zstd,
+            Compress::None => Compression::None,
+        },
         info,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nephila_archive::{Options, Pointer, WarcWriter, read_record};
 use nephila_disk::{Disk, SimDisk};
 
-use crate::samples::{Sample, check_dir, chunked, noise, options, plain, time};
+use crate::samples::{COMPRESSIONS, Sample, check_dir, chunked, noise, options, plain, time};
 
 /// Enough for every test run; NEPHILA_SEEDS asks for more.
 const SEEDS: u64 = 60;
@@ -89,7 +89,7 @@ fn run(seed: u64) {
     let mut disk = SimDisk::new(seed);
     // Small files roll often; large ones have more to lose.
     let roll_bytes = [3_000, 20_000, 200_000][random.below(3) as usize];
-    let options = options(roll_bytes, random.below(3) > 0);
+    let options = options(roll_bytes, COMPRESSIONS[random.below(3) as usize]);
     let mut kept = Vec::new();
     for _ in 0..LIVES {
         if random.below(2) == 0 {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nephila_archive::{ErrorKind, WarcWriter, read_record, verify};
+use nephila_archive::{Compression, ErrorKind, WarcWriter, read_record, verify};
 use nephila_disk::{Disk, SimDisk};
 
 use crate::samples::{check_dir, noise, options, plain, time};
@@ -28,7 +28,8 @@ fn a_full_disk_tears_nothing() {
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
         let dir = PathBuf::from("/warc");
         let (mut writer, _) =
-            WarcWriter::open(Arc::clone(&disk), dir.clone(), options(*roll_bytes, true)).unwrap();
+            WarcWriter::open(Arc::clone(&disk), dir.clone(), options(*roll_bytes, Compression::Gzip))
+                .unwrap();
         let mut kept = Vec::new();
         let mut failures = 0;
         for count in 0..*captures {
@@ -77,7 +78,7 @@ fn a_new_process_goes_on_when_there_is_room() {
     sim.set_capacity(10_000);
     let dir = PathBuf::from("/warc");
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-    let (mut writer, _) = WarcWriter::open(disk, dir.clone(), options(1 << 30, true)).unwrap();
+    let (mut writer, _) = WarcWriter::open(disk, dir.clone(), options(1 << 30, Compression::Gzip)).unwrap();
     let mut kept = Vec::new();
     for count in 0.. {
         let sample = plain(&format!("http://example.com/{count}"), &noise(900, count));
@@ -91,10 +92,12 @@ fn a_new_process_goes_on_when_there_is_room() {
     let sim = sim.kill();
     sim.set_capacity(sim.used_bytes());
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-    let error = WarcWriter::open(Arc::clone(&disk), dir.clone(), options(1 << 30, true)).err().unwrap();
+    let error =
+        WarcWriter::open(Arc::clone(&disk), dir.clone(), options(1 << 30, Compression::Gzip)).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::DiskFull);
     sim.set_capacity(u64::MAX);
-    let (_, recovery) = WarcWriter::open(Arc::clone(&disk), dir.clone(), options(1 << 30, true)).unwrap();
+    let (_, recovery) =
+        WarcWriter::open(Arc::clone(&disk), dir.clone(), options(1 << 30, Compression::Gzip)).unwrap();
     check_dir(&disk, &dir);
     for (archived, pointer) in &kept {
         assert!(recovery.holds(pointer));

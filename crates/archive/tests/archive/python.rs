@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 
-use nephila_archive::{WarcWriter, merge};
+use nephila_archive::{Compression, WarcWriter, merge};
 use nephila_disk::{Disk, RealDisk};
 use url::Url;
 
-use crate::samples::{Sample, all, options, plain, time};
+use crate::samples::{COMPRESSIONS, Sample, all, options, plain, time};
 
 /// Writes samples and lets the script look at them.
-fn check(samples: &[Sample], roll_bytes: u64, gzip: bool) {
+fn check(samples: &[Sample], roll_bytes: u64, compression: Compression) {
     let Some(python) = std::env::var_os("NEPHILA_PYTHON") else {
         println!("skipped: NEPHILA_PYTHON is not set (make test sets it)");
         return;
@@ -20,7 +20,7 @@ fn check(samples: &[Sample], roll_bytes: u64, gzip: bool) {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let dir = root.path().to_path_buf();
     let (mut writer, _) =
-        WarcWriter::open(Arc::clone(&disk), dir.clone(), options(roll_bytes, gzip)).unwrap();
+        WarcWriter::open(Arc::clone(&disk), dir.clone(), options(roll_bytes, compression)).unwrap();
     for (index, sample) in samples.iter().enumerate() {
         sample.append(&mut writer, time(index as i64 * 700)).unwrap();
     }
@@ -35,8 +35,10 @@ fn check(samples: &[Sample], roll_bytes: u64, gzip: bool) {
 
 #[test]
 fn other_tools_agree_on_records() {
-    for (roll_bytes, gzip) in [(1 << 30, true), (1 << 20, true), (1 << 30, false)] {
-        check(&all(), roll_bytes, gzip);
+    for (roll_bytes, compression) in
+        [1 << 30, 1 << 20].into_iter().flat_map(|roll| COMPRESSIONS.map(|how| (roll, how)))
+    {
+        check(&all(), roll_bytes, compression);
     }
 }
 
@@ -155,5 +157,5 @@ fn other_tools_agree_on_keys() {
     }
     assert!(urls.len() > 3000, "only {} URLs", urls.len());
     let samples: Vec<Sample> = urls.iter().map(|url| plain(url, b"x")).collect();
-    check(&samples, 1 << 30, true);
+    check(&samples, 1 << 30, Compression::Gzip);
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nephila_archive::{Capture, Content, Error, Options, Pointer, Truncated, WarcWriter, verify};
+use nephila_archive::{
+    Capture, Compression, Content, Error, Options, Pointer, Truncated, WarcWriter, verify,
+};
 use nephila_disk::Disk;
 
 /// A response as a server sends it, and as it must be archived.
@@ -17,6 +19,9 @@ pub(crate) struct Sample {
     pub(crate) spilled: bool,
 }
 
+/// Every way to compress.
+pub(crate) const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Gzip, Compression::Zstd];
+
 pub(crate) const REQUEST: &[u8] = b"GET /x HTTP/1.1\r\nHost: example.com\r\nUser-Agent: test\r\n\r\n";
 
 /// Midnight, plus some milliseconds.
@@ -24,12 +29,12 @@ pub(crate) fn time(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(1_767_225_600_000 + ms).unwrap()
 }
 
-pub(crate) fn options(roll_bytes: u64, gzip: bool) -> Options {
+pub(crate) fn options(roll_bytes: u64, compression: Compression) -> Options {
     Options {
         prefix: "test".to_owned(),
         shard: 3,
         roll_bytes,
-        gzip,
+        compression,
         info: vec![("software".to_owned(), "test".to_owned()), ("robots".to_owned(), "rfc9309".to_owned())],
     }
 }
@@ -171,14 +176,15 @@ pub(crate) fn check_dir(disk: &Arc<dyn Disk>, dir: &Path) {
     for path in &names {
         let name = path.to_str().unwrap();
         assert!(
-            name.ends_with(".warc.gz") || name.ends_with(".warc") || name.ends_with(".cdxj"),
+            [".warc", ".warc.gz", ".warc.zst", ".cdxj"].iter().any(|end| name.ends_with(end)),
             "left over: {name}"
         );
         if !name.ends_with(".cdxj") {
             let report = verify(&**disk, path).unwrap();
             assert!(report.is_ok(), "{name}: {report:?}");
             assert!(report.responses > 0, "{name} holds no capture");
-            let index = name.trim_end_matches(".gz").trim_end_matches(".warc").to_owned() + ".cdxj";
+            let (stem, _) = name.rsplit_once(".warc").unwrap();
+            let index = stem.to_owned() + ".cdxj";
             assert!(names.contains(&index.clone().into()), "{index} is missing");
         }
     }

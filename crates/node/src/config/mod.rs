@@ -290,6 +290,8 @@ pub fn needs_contact(seeds: &[Url]) -> bool {
 pub enum Compress {
     /// One gzip member a record.
     Gzip,
+    /// One zstd frame a record.
+    Zstd,
     /// Not at all.
     None,
 }
@@ -315,13 +317,12 @@ impl FromStr for Compress {
     type Err = NotAChoice;
 
     fn from_str(word: &str) -> Result<Compress, NotAChoice> {
-        let choices = match word {
-            "gzip" => return Ok(Compress::Gzip),
-            "none" => return Ok(Compress::None),
-            "zstd" => "this version does not write zstd yet; use gzip or none",
-            _ => "use gzip or none",
-        };
-        Err(NotAChoice { word: word.to_owned(), choices })
+        match word {
+            "gzip" => Ok(Compress::Gzip),
+            "zstd" => Ok(Compress::Zstd),
+            "none" => Ok(Compress::None),
+            _ => Err(NotAChoice { word: word.to_owned(), choices: "use gzip, zstd or none" }),
+        }
     }
 }
 
@@ -329,6 +330,7 @@ impl fmt::Display for Compress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Compress::Gzip => "gzip",
+            Compress::Zstd => "zstd",
             Compress::None => "none",
         })
     }
@@ -424,7 +426,7 @@ mod tests {
             ("", "header", "X-Key: 123", "write HOST=NAME: VALUE"),
             ("", "ca", "/nonexistent/ca.pem", "ca: cannot read"),
             ("", "ca", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "no certificate"),
-            ("", "compress", "zstd", "does not write zstd yet"),
+            ("", "compress", "brotli", "use gzip, zstd or none"),
             ("", "durability", "disk", "use kernel or power"),
             ("", "refetch-missing", "maybe", "use true or false"),
             ("", "slow-factor", "-1", "at least 0"),

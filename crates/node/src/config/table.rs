@@ -223,7 +223,7 @@ settings! {
     }
     Output {
         common "out" "DIR" File out: "The directory of the crawl; ./nephila-<name of the first seed> if not given";
-        common "compress" "HOW" Choice compress: "How WARC files are compressed: gzip or none";
+        common "compress" "HOW" Choice compress: "How WARC files are compressed: gzip (.warc.gz, which every tool reads), zstd (.warc.zst, smaller and quicker) or none";
         advanced "warc-size" "SIZE" Size warc_roll_bytes: "A WARC file of this size is closed and another begun";
         advanced "warc-prefix" "NAME" Name warc_prefix: "What the names of WARC files start with";
         advanced "refetch-missing" "BOOL" Once refetch_missing:

@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use httparse::{EMPTY_HEADER, ParserConfig, Response, Status};
-use nephila_archive::http::HEADERS_MAX;
+use nephila_archive::http::read_head;
 use nephila_core::agent::Answer;
 use nephila_core::limits::WAIT_MAX;
 use nephila_core::parse::headers::{
@@ -31,17 +30,9 @@ pub struct Head<'a> {
 impl<'a> Head<'a> {
     /// Reads a head, up to its blank line if there is one. `None`: this is no head of HTTP/1.
     pub fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
-        let mut headers = vec![EMPTY_HEADER; HEADERS_MAX];
-        let mut response = Response::new(&mut headers);
-        let mut config = ParserConfig::default();
-        // As lenient as the archive is when it reads the same bytes.
-        config.allow_spaces_after_header_name_in_responses(true);
-        config.ignore_invalid_headers_in_responses(true);
-        let Ok(Status::Complete(_)) = config.parse_response(&mut response, bytes) else { return None };
-        let status = response.code?;
-        Some(Head {
+        read_head(bytes, |status, headers| Head {
             status,
-            fields: response.headers.iter().map(|field| (field.name, field.value)).collect(),
+            fields: headers.iter().map(|field| (field.name, field.value)).collect(),
         })
     }
 
@@ -118,6 +109,7 @@ impl<'a> Head<'a> {
 
 #[cfg(test)]
 mod tests {
+    use nephila_archive::http::HEADERS_MAX;
     use proptest::prelude::*;
 
     use super::*;

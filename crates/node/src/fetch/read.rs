@@ -3,16 +3,18 @@
 //! Short bodies are read at once. Long ones, and those that may become long by decoding, are read by another thread, one
 //! after the other, so that the memory for it is that of one body.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use nephila_archive::Content as Wire;
-use nephila_archive::http::Splitter;
+use nephila_archive::http::{Splitter, split};
 use nephila_core::agent::{Answer, Content, FetchError, Purpose};
 use nephila_core::parse::Link;
 use nephila_core::parse::content::{ContentKind, SNIFF_BYTES_MAX, kind};
+use nephila_core::parse::headers::content_type;
 use nephila_core::parse::html::html;
 use nephila_core::parse::sitemap::sitemap;
 use nephila_core::record::Failure;
@@ -90,13 +92,24 @@ impl Reader {
             url,
             purpose,
         };
-        if plan.purpose == Purpose::Page && !is_html(&head, &plan.codings, &first.payload) {
-            answer.content = plan.without_body();
-            return Ok((answer, wire));
+        let is_page = plan.purpose == Purpose::Page;
+        let content_type = head.text("content-type");
+        let is_html = |first: &[u8]| kind(content_type.as_deref(), first) == ContentKind::Html;
+        // What cannot be HTML by its name is not worth decoding; what can, is decoded once.
+        if is_page && !(is_short && names_html(content_type.as_deref())) {
+            let (sample, _) = decode(&first.payload, &plan.codings, SNIFF_BYTES_MAX);
+            if !is_html(&sample) {
+                answer.content = plan.without_body();
+                return Ok((answer, wire));
+            }
         }
         if is_short {
             let bytes_max = plan.bytes_max(&self.limits, first.payload.len());
             let (body, end) = decode(&first.payload, &plan.codings, bytes_max.min(INLINE_BYTES_MAX));
+            if is_page && !is_html(&body) {
+                answer.content = plan.without_body();
+                return Ok((answer, wire));
+            }
             if end != End::Limit || body.len() == bytes_max {
                 answer.content = plan.content(&body, &self.limits);
                 return Ok((answer, wire));
@@ -167,9 +180,10 @@ impl Plan {
     }
 }
 
-fn is_html(head: &Head<'_>, codings: &[Coding], payload: &[u8]) -> bool {
-    let (first, _) = decode(payload, codings, SNIFF_BYTES_MAX);
-    kind(head.text("content-type").as_deref(), &first) == ContentKind::Html
+/// Whether a Content-Type says HTML. The body may still be something else.
+fn names_html(content_type_value: Option<&str>) -> bool {
+    let essence = content_type_value.map(|value| content_type(value).essence);
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("text/html"))
 }
 
 fn length(wire: &Wire) -> u64 {
@@ -180,35 +194,34 @@ fn length(wire: &Wire) -> u64 {
 }
 
 /// The final head of an answer and its payload: chunking removed, content codings not.
-struct Message {
+struct Message<'a> {
     head: Vec<u8>,
-    payload: Vec<u8>,
+    payload: Cow<'a, [u8]>,
 }
 
-impl Message {
+impl Message<'_> {
     /// Takes the first `bytes_max` bytes apart.
-    fn split(wire: &Wire, bytes_max: u64) -> io::Result<Message> {
-        let mut splitter = Splitter::wire(false);
-        let mut payload = Vec::new();
-        match wire {
+    fn split(wire: &Wire, bytes_max: u64) -> io::Result<Message<'_>> {
+        let (mut file, length): (&File, u64) = match wire {
             Wire::Memory(bytes) => {
                 let count = bytes.len().min(usize::try_from(bytes_max).unwrap_or(usize::MAX));
-                splitter.feed(&bytes[..count], &mut payload);
+                let (head, payload) = split(&bytes[..count]);
+                return Ok(Message { head, payload });
             }
-            Wire::Spilled(file, length) => {
-                let mut file: &File = file;
-                file.rewind()?;
-                let mut left = file.take(bytes_max.min(*length));
-                let mut piece = vec![0; PIECE_BYTES];
-                loop {
-                    let count = left.read(&mut piece)?;
-                    if count == 0 || !splitter.feed(&piece[..count], &mut payload) {
-                        break;
-                    }
-                }
+            Wire::Spilled(file, length) => (file, *length),
+        };
+        let mut splitter = Splitter::wire(false);
+        let mut payload = Vec::new();
+        file.rewind()?;
+        let mut left = file.take(bytes_max.min(length));
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let count = left.read(&mut piece)?;
+            if count == 0 || !splitter.feed(&piece[..count], &mut payload) {
+                break;
             }
         }
         let head = splitter.finish(&mut payload).head;
-        Ok(Message { head, payload })
+        Ok(Message { head, payload: payload.into() })
     }
 }
