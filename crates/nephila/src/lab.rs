@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
-    ConnectionsOptions, FirstPageOptions, FullDiskOptions, GapOptions, HandshakesOptions, HostileOptions,
-    KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, Setup, WebSpeedOptions, connections, first_page,
-    full_disk, gap, handshakes, hostile, kills, many_hosts, memory, web_speed,
+    BenchOptions, ConnectionsOptions, FirstPageOptions, FullDiskOptions, GapOptions, HandshakesOptions,
+    HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, Setup, WebSpeedOptions, bench,
+    connections, first_page, full_disk, gap, handshakes, hostile, kills, many_hosts, memory, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -91,6 +91,17 @@ pub(crate) fn command() -> Command {
             "The delays to try [default: 1,5]",
         )))
         .subcommand(experiment("memory", "Measure the memory of a million URLs and of endless bodies"))
+        .subcommand(
+            experiment(
+                "bench",
+                "Measure what a page costs: processor time, memory, and the parts of it alone",
+            )
+            .arg(option("pages", "N", "Pages in all [default: 10000]"))
+            .arg(option("hosts", "N", "Hosts that they are on [default: 1000]"))
+            .arg(option("parallel", "N", "Requests at once [default: 64]"))
+            .arg(option("compress", "HOW,...", "How archives are compressed, in turn [default: zstd,gzip]"))
+            .arg(option("plot", "FILE", "Write a plot here, as SVG")),
+        )
         .subcommand(experiment("first-page", "Measure the time from the start to the first page"))
         .subcommand(
             experiment("handshakes", "Measure pages that need a TLS handshake each, against these alone")
@@ -204,6 +215,20 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
                 options.delays = words.split(',').map(seconds).collect::<Result<_, _>>()?;
             }
             gap(&setup, &options)?
+        }
+        "bench" => {
+            let default = BenchOptions::default();
+            let words = |name: &str| matches.get_one::<String>(name).map(|words| words.split(','));
+            let options = BenchOptions {
+                seed,
+                pages: number(matches, "pages", default.pages)?,
+                hosts: number(matches, "hosts", default.hosts)?,
+                parallel: number(matches, "parallel", default.parallel)?,
+                compress: words("compress")
+                    .map_or(default.compress, |words| words.map(str::to_owned).collect()),
+                plot: matches.get_one::<String>("plot").map(PathBuf::from),
+            };
+            bench(&setup, &options)?
         }
         "full-disk" => full_disk(&setup, &FullDiskOptions { seed, ..FullDiskOptions::default() })?,
         "memory" => memory(&setup, &MemoryOptions { seed, ..MemoryOptions::default() })?,

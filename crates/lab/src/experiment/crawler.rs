@@ -71,18 +71,24 @@ impl Crawler {
         format!("nephila {} --out {}", self.arguments.join(" "), self.out.display())
     }
 
-    /// Starts it.
-    pub(super) fn start(&self) -> anyhow::Result<Running> {
+    /// The command that runs it.
+    pub(super) fn command(&self) -> anyhow::Result<Command> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
-        let child = Command::new(&self.nephila)
+        let mut command = Command::new(&self.nephila);
+        command
             .args(&self.arguments)
             .arg("--out")
             .arg(&self.out)
             .stdin(Stdio::null())
             .stdout(File::create(&self.said)?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot run {}", self.nephila.display()))?;
+            .stderr(log);
+        Ok(command)
+    }
+
+    /// Starts it.
+    pub(super) fn start(&self) -> anyhow::Result<Running> {
+        let child =
+            self.command()?.spawn().with_context(|| format!("cannot run {}", self.nephila.display()))?;
         Ok(Running { child, started: Instant::now(), status: None })
     }
 
@@ -104,7 +110,8 @@ impl Crawler {
         Ok(Ended { code: status.code().unwrap_or(-1), json, reason, took })
     }
 
-    fn log_end(&self) -> String {
+    /// The last lines of its log.
+    pub(super) fn log_end(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")

@@ -9,6 +9,7 @@
 //! - **They end**: every wait for a process has a limit.
 
 mod archive;
+mod bench;
 mod connections;
 mod crawler;
 mod first_page;
@@ -33,6 +34,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+pub use bench::{BenchOptions, bench};
 pub use connections::{ConnectionsOptions, connections};
 pub use first_page::{FirstPageOptions, first_page};
 pub use full_disk::{FullDiskOptions, full_disk};
@@ -109,6 +111,9 @@ pub struct Outcome {
     pub bars: Vec<Bar>,
     /// Further figures.
     pub figures: Map<String, Value>,
+    /// The figures as a table for people, if they are too many for lines.
+    #[serde(skip)]
+    pub table: String,
 }
 
 /// One thing that is asked of the crawler.
@@ -128,7 +133,7 @@ pub struct Bar {
 
 impl Outcome {
     fn new(experiment: &'static str) -> Outcome {
-        Outcome { experiment, skipped: None, bars: Vec::new(), figures: Map::new() }
+        Outcome { experiment, skipped: None, bars: Vec::new(), figures: Map::new(), table: String::new() }
     }
 
     fn skipped(experiment: &'static str, why: impl Into<String>) -> Outcome {
@@ -185,7 +190,8 @@ impl Display for Outcome {
                 writeln!(f, "          {example}")?;
             }
         }
-        for (name, value) in &self.figures {
+        f.write_str(&self.table)?;
+        for (name, value) in self.figures.iter().filter(|_| self.table.is_empty()) {
             match value.as_f64().filter(|_| value.is_f64()) {
                 // As many digits as say something.
                 Some(number) => writeln!(f, "        {name}: {}", (number * 1_000.0).round() / 1_000.0)?,

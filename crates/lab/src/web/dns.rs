@@ -152,7 +152,7 @@ fn say_of_host(host: &Host<'_>, name: &Name, wanted: RecordType, tcp: bool, aske
     match host.kind.names {
         Names::Plain => records(own, TTL_S),
         Names::NoTtl => records(own, 0),
-        Names::NxDomain => Said::Code(ResponseCode::NXDomain),
+        Names::NxDomain | Names::Address => Said::Code(ResponseCode::NXDomain),
         Names::ServFail => Said::Code(ResponseCode::ServFail),
         Names::Flaky(times) if asked_before < times => Said::Code(ResponseCode::ServFail),
         Names::Flaky(_) => records(own, TTL_S),

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     Kinds, WebConfig, WebError,
-    kinds::{self, Home, Kind, Special},
+    kinds::{self, Home, Kind, Names, Special},
     reply::{self, Reply, RobotsSays},
     text::{self, Text},
 };
@@ -198,7 +198,8 @@ impl Plan {
         let cycle: Vec<usize> = match &config.kinds {
             Kinds::All => {
                 let times = |kind: usize| std::iter::repeat_n(kind, all[kind].share_address.max(1) as usize);
-                let others: Vec<usize> = (1..all.len()).flat_map(times).collect();
+                let others: Vec<usize> =
+                    (1..all.len()).filter(|kind| all[*kind].in_all).flat_map(times).collect();
                 others.chunks(2).flat_map(|two| std::iter::once(0).chain(two.iter().copied())).collect()
             }
             Kinds::Only(names) => names.iter().map(find).collect::<Result<_, _>>()?,
@@ -235,6 +236,9 @@ impl Plan {
     /// The host of this name, which may be one of its further names.
     pub fn by_name(&self, name: &str) -> Option<Host<'_>> {
         let name = name.strip_suffix('.').unwrap_or(name);
+        if let Ok(address) = name.parse() {
+            return self.by_address(address).filter(|host| host.kind.names == Names::Address);
+        }
         let lower = name.to_ascii_lowercase();
         let rest = lower.strip_suffix(".test")?;
         let (sub, rest) = match rest.split_once('.') {
@@ -277,8 +281,11 @@ impl Plan {
 }
 
 impl<'p> Host<'p> {
-    /// Its name.
+    /// Its name, or its address if it has none.
     pub fn name(&self) -> String {
+        if self.kind.names == Names::Address {
+            return self.address().to_string();
+        }
         let sub = match self.sub {
             Sub::Bare => "",
             Sub::Www => "www.",
@@ -430,7 +437,7 @@ impl<'p> Host<'p> {
     pub fn answer(&self, target: &Target, visit: &Visit<'_>) -> Reply {
         let mut reply = match &target.what {
             What::Robots => (self.kind.robots)(visit),
-            What::Page(page) => Reply::raw(self.page(*page)),
+            What::Page(page) => Reply::raw((self.kind.page)(self, *page)),
             What::Special(special) => (special.answer)(visit),
             What::Home => {
                 let moved = Reply::redirect(301, &format!("{}{}", self.origin(), visit.target));
@@ -531,7 +538,7 @@ impl<'p> Host<'p> {
     }
 }
 
-fn page_target(out: &mut String, page: u64) {
+pub(super) fn page_target(out: &mut String, page: u64) {
     match page {
         0 => out.push('/'),
         page => {
@@ -603,7 +610,7 @@ mod tests {
     fn two_hundred_hosts_have_every_kind() {
         let plan = plan(200, "all");
         let kinds: HashSet<usize> = plan.hosts().map(|host| host.kind_index).collect();
-        assert_eq!(kinds.len(), kinds::all().len());
+        assert_eq!(kinds.len(), kinds::all().iter().filter(|kind| kind.in_all).count());
     }
 
     /// All hrefs on an ordinary page.

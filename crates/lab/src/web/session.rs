@@ -75,14 +75,15 @@ impl Session {
     pub(super) fn begin(&mut self, request: &Request, arrived: u64) -> Answering {
         self.requests += 1;
         let server = Arc::clone(&self.server);
+        let host = server.plan.by_name(&request.name);
         let is_control = request.name == CONTROL_NAME
             || request.name == "localhost"
-            || request.name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+            || host.is_none() && request.name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
         if is_control {
             let steps = control::answer(&server, &request.target).steps;
             return Answering { steps, after: After::Keep, judged: None };
         }
-        let Some(host) = server.plan.by_name(&request.name) else {
+        let Some(host) = host else {
             server.judge().violate(Violation::Unknown, || format!("{}: no such host", request.name));
             let steps = Reply::new(404, "text/plain", b"no such host\n").steps;
             return Answering { steps, after: After::Close, judged: None };

@@ -3,6 +3,7 @@
 //! A kind is a row of a table: what differs from [`PLAIN`]. The rules follow the project's documented behaviour; where
 //! that is silent, the kind's `about` says what is expected instead. To add a kind, add a row.
 
+mod bench;
 mod bodies;
 mod charsets;
 mod codings;
@@ -66,6 +67,10 @@ pub struct Kind {
     pub certificate: Certificate,
     /// How its names resolve.
     pub names: Names,
+    /// Makes its ordinary pages, as they go over the wire.
+    pub page: fn(&Host<'_>, u32) -> Vec<u8>,
+    /// A web of all kinds has it; others have to be asked for.
+    pub in_all: bool,
     /// How many requests it may cost, robots.txt included.
     pub requests_max: fn(&Host<'_>) -> u64,
     /// How many bytes it may send.
@@ -154,6 +159,8 @@ pub enum Names {
     Truncated,
     /// To the address, with a TTL of 0.
     NoTtl,
+    /// There is no name: the address stands in URLs.
+    Address,
 }
 
 /// A page that is not ordinary.
@@ -221,6 +228,8 @@ pub const PLAIN: Kind = Kind {
     connect: Connect::Serve,
     certificate: Certificate::Valid,
     names: Names::Plain,
+    page: |host, page| host.page(page),
+    in_all: true,
     requests_max: |_| u64::MAX,
     bytes_max: u64::MAX,
 };
@@ -245,6 +254,7 @@ pub fn all() -> &'static [Kind] {
             connections::kinds(),
             http2::kinds(),
             names::kinds(),
+            bench::kinds(),
         ];
         tables.into_iter().flatten().collect()
     });

@@ -1,0 +1,238 @@
+//! What a page costs, here and with other crawlers: the same web on one processor, one crawler after the other on another.
+//!
+//! Every crawler fetches all pages of hosts that have neither names nor delays, with what it is told of the same
+//! connections at once. What counts is processor time, of all threads, in user and kernel code: it is the same on a busy
+//! machine. In the same run the parts of a page are measured alone ([`floor`]).
+
+mod floor;
+mod measure;
+mod plot;
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use serde_json::json;
+
+use self::{
+    floor::{Floor, floor},
+    measure::{Cost, Processors},
+};
+use super::{Outcome, Setup, crawler::Crawler, serve};
+use crate::web::{Web, WebConfig};
+
+const EXPERIMENT: &str = "bench";
+const RUN_MAX: Duration = Duration::from_secs(1_800);
+/// Of processor time a page, as a multiple of the floor.
+const OF_FLOOR_MAX: f64 = 1.3;
+const GZIP_PER_CPU_S_MIN: f64 = 7_500.0;
+const ZSTD_PER_CPU_S_MIN: f64 = 8_000.0;
+
+/// How the experiment is done.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// The web follows from this.
+    pub seed: u64,
+    /// Pages in all.
+    pub pages: u32,
+    /// Hosts that they are on.
+    pub hosts: u32,
+    /// Requests at once.
+    pub parallel: usize,
+    /// How Nephila compresses its archive, in turn: values of `--compress`.
+    pub compress: Vec<String>,
+    /// Where a plot goes, as SVG.
+    pub plot: Option<PathBuf>,
+}
+
+impl Default for BenchOptions {
+    fn default() -> BenchOptions {
+        BenchOptions {
+            seed: 1,
+            pages: 10_000,
+            hosts: 1_000,
+            parallel: 64,
+            compress: vec!["zstd".to_owned(), "gzip".to_owned()],
+            plot: None,
+        }
+    }
+}
+
+/// One crawl.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    /// Who, and how.
+    who: String,
+    /// Whether the pages were sent compressed.
+    served_gzip: bool,
+    /// What it does of the job.
+    job: &'static str,
+    pages_per_cpu_s: f64,
+    cpu_us_per_page: f64,
+    pages_per_s: f64,
+    rss_max_mb: f64,
+    coverage: f64,
+    cost: Cost,
+}
+
+/// Crawls the same web with Nephila, measures the floor, and compares.
+pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
+    ensure!(options.hosts > 0 && options.pages >= options.hosts, "there must be at least one page a host");
+    let Some(processors) = Processors::two()? else {
+        return Ok(Outcome::skipped(EXPERIMENT, "needs two processors"));
+    };
+    let place = setup.place()?;
+    let mut outcome = Outcome::new(EXPERIMENT);
+    let (mut rows, mut floors) = (Vec::new(), Vec::new());
+    for kind in ["bench", "bench-gzip"] {
+        processors.for_web()?;
+        let web = web(options, kind)?;
+        processors.for_measured()?;
+        let mut archive = None;
+        for compress in &options.compress {
+            let name = format!("{kind}-archived-{compress}");
+            let crawler = nephila(setup, options, place.path(), &name, &web)?.with("compress", compress);
+            setup.say(crawler.command_line());
+            web.reset();
+            let cost = measure::run(&mut crawler.command()?, RUN_MAX)?;
+            ensure!(cost.exit_code == 0, "the crawl failed\n{}", crawler.log_end());
+            let job = "robots.txt, WARC as on the wire, digests, index, journal";
+            rows.push(row(setup, format!("nephila {compress}"), job, kind, &web, cost));
+            archive = Some(crawler.out.join("archive"));
+        }
+        let archive = archive.context("no way to compress is given")?;
+        setup.say("the parts of a page alone");
+        floors.push(floor(&web, &archive, options.parallel)?);
+    }
+    bars(&mut outcome, &rows, &floors[0]);
+    outcome.table = table(&rows, &floors);
+    if let Some(path) = &options.plot {
+        let bars: Vec<(String, f64)> = rows.iter().map(|row| (row.label(), row.pages_per_cpu_s)).collect();
+        let title =
+            format!("pages per CPU-second, {} pages of 16 KB on {} hosts", options.pages, options.hosts);
+        std::fs::write(path, plot::bars(&title, &bars))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    outcome.figure("rows", json!(rows));
+    outcome.figure("floor", json!({ "plain": floors[0], "served_gzip": floors[1] }));
+    Ok(outcome)
+}
+
+fn web(options: &BenchOptions, kind: &str) -> anyhow::Result<Web> {
+    serve(WebConfig {
+        seed: options.seed,
+        hosts: options.hosts,
+        pages: options.pages / options.hosts,
+        kinds: kind.parse()?,
+        latency_ms: (0, 0),
+        delay_ms: 0,
+        ip_delay_ms: 0,
+        ..WebConfig::default()
+    })
+}
+
+fn nephila(
+    setup: &Setup,
+    options: &BenchOptions,
+    dir: &std::path::Path,
+    name: &str,
+    web: &Web,
+) -> anyhow::Result<Crawler> {
+    Ok(Crawler::new(setup, dir, name, web)?
+        .with("delay", "0s")
+        .with("ip-delay", "0s")
+        .with("slow-factor", "0")
+        .with("parallel", options.parallel)
+        // As many as there are hosts: each is asked again and again.
+        .with("idle-connections", options.hosts))
+}
+
+fn row(setup: &Setup, who: String, job: &'static str, kind: &str, web: &Web, cost: Cost) -> Row {
+    let verdict = web.verdict();
+    let pages = verdict.served as f64;
+    let row = Row {
+        who,
+        served_gzip: kind.ends_with("gzip"),
+        job,
+        pages_per_cpu_s: pages / cost.cpu_s().max(1e-9),
+        cpu_us_per_page: cost.cpu_s() * 1e6 / pages.max(1.0),
+        pages_per_s: pages / cost.wall_s,
+        rss_max_mb: cost.rss_max_mb,
+        coverage: verdict.coverage,
+        cost,
+    };
+    setup.say(format!(
+        "  {:.0} pages per CPU-second, {:.1} us a page, {:.0} pages a second",
+        row.pages_per_cpu_s, row.cpu_us_per_page, row.pages_per_s
+    ));
+    row
+}
+
+fn bars(outcome: &mut Outcome, rows: &[Row], floor: &Floor) {
+    let wanted = [
+        ("nephila zstd", ZSTD_PER_CPU_S_MIN, floor.with_zstd_us()),
+        ("nephila gzip", GZIP_PER_CPU_S_MIN, floor.with_gzip_us()),
+    ];
+    for row in rows.iter().filter(|row| !row.served_gzip) {
+        let Some((_, per_cpu_s, floor_us)) = wanted.iter().find(|(who, ..)| *who == row.who) else {
+            continue;
+        };
+        outcome.equal(format!("{}: coverage", row.who), 1.0, row.coverage);
+        outcome.bar(
+            format!("{}: pages per CPU-second", row.who),
+            format!(">= {per_cpu_s}"),
+            format!("{:.0}", row.pages_per_cpu_s),
+            row.pages_per_cpu_s >= *per_cpu_s,
+        );
+        let times = row.cpu_us_per_page / floor_us;
+        outcome.bar(
+            format!("{}: CPU time a page, as a multiple of the floor", row.who),
+            format!("<= {OF_FLOOR_MAX}"),
+            format!("{times:.2} ({:.1} us of {floor_us:.1} us)", row.cpu_us_per_page),
+            times <= OF_FLOOR_MAX,
+        );
+    }
+}
+
+impl Row {
+    fn label(&self) -> String {
+        format!("{}{}", self.who, if self.served_gzip { ", served gzip" } else { "" })
+    }
+}
+
+fn table(rows: &[Row], floors: &[Floor]) -> String {
+    let width = rows.iter().map(|row| row.label().len()).max().unwrap_or(0);
+    let mut text =
+        format!("{:width$}  pages/CPU-s  us/page  user  sys  pages/s  RSS MB  coverage  what it does\n", "");
+    for row in rows {
+        let pages = row.cost.cpu_s() * row.pages_per_cpu_s;
+        let us = |seconds: f64| seconds * 1e6 / pages.max(1.0);
+        text += &format!(
+            "{:width$}  {:11.0}  {:7.1}  {:4.0}  {:3.0}  {:7.0}  {:6.0}  {:8.3}  {}\n",
+            row.label(),
+            row.pages_per_cpu_s,
+            row.cpu_us_per_page,
+            us(row.cost.user_s),
+            us(row.cost.system_s),
+            row.pages_per_s,
+            row.rss_max_mb,
+            row.coverage,
+            row.job
+        );
+    }
+    for (floor, served) in floors.iter().zip(["plain", "gzip"]) {
+        text += &format!(
+            "floor, served {served}: fetch {:.1} us, html {:.1}, digests {:.1}, gzip {:.1} or zstd {:.1}: {:.1} with gzip, \
+             {:.1} with zstd; gzip makes responses {:.2} times smaller\n",
+            floor.fetch_us,
+            floor.html_us,
+            floor.digests_us,
+            floor.gzip_us,
+            floor.zstd_us,
+            floor.with_gzip_us(),
+            floor.with_zstd_us(),
+            floor.gzip_ratio
+        );
+    }
+    text
+}
