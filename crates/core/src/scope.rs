@@ -122,10 +122,10 @@ impl Scope {
     /// Adds a seed: it belongs to the crawl, and so does what is around it.
     pub fn add_seed(&mut self, seed: &Url) {
         self.seeds.insert(Fingerprint::of(seed));
-        let host = Host::of(seed);
-        let site = site(&host);
+        let host = Host::name_of(seed);
+        let site = site(host);
         self.sites.insert(site.into());
-        self.domains.insert(domain(&host).into());
+        self.domains.insert(domain(host).into());
         let mut prefix = format!("{site}{}", seed.path());
         prefix.truncate(prefix.rfind('/').map_or(prefix.len(), |at| at + 1));
         if !self.has_prefix_of(&prefix) {
@@ -167,13 +167,13 @@ impl Scope {
 
     /// The narrowest scope, at least as wide as this one, that holds the URL.
     fn narrowest(&self, url: &Url) -> ScopeKind {
-        let host = Host::of(url);
-        let site = site(&host);
+        let host = Host::name_of(url);
+        let site = site(host);
         if self.kind <= ScopeKind::Prefix && self.has_prefix_of(&format!("{site}{}", url.path())) {
             ScopeKind::Prefix
         } else if self.kind <= ScopeKind::Site && self.sites.contains(site) {
             ScopeKind::Site
-        } else if self.domains.contains(domain(&host)) {
+        } else if self.domains.contains(domain(host)) {
             ScopeKind::Domain
         } else {
             ScopeKind::Any
@@ -187,15 +187,15 @@ impl Scope {
 }
 
 /// The name that stands for a site: without `www.`.
-fn site(host: &Host) -> &str {
-    host.as_str().strip_prefix("www.").unwrap_or(host.as_str())
+fn site(host: &str) -> &str {
+    host.strip_prefix("www.").unwrap_or(host)
 }
 
 /// The registrable domain, or the site where the public suffix list does not know one.
-fn domain(host: &Host) -> &str {
-    let known = psl::domain(host.as_str().as_bytes()).filter(|domain| domain.suffix().is_known());
+fn domain(host: &str) -> &str {
+    let known = psl::domain(host.as_bytes()).filter(|domain| domain.suffix().is_known());
     let name = known.and_then(|domain| str::from_utf8(domain.as_bytes()).ok());
-    name.filter(|_| host.ip().is_none()).unwrap_or_else(|| site(host))
+    name.filter(|_| host.parse::<IpAddr>().is_err()).unwrap_or_else(|| site(host))
 }
 
 /// Says the scope in words, as one line.

@@ -7,6 +7,7 @@
 //! Parsing is the `url` crate's (the WHATWG standard); this module adds only the crawler's own rules.
 
 pub mod addresses;
+mod plain;
 pub mod traps;
 
 use std::fmt;
@@ -213,9 +214,33 @@ pub struct Fingerprint(pub [u8; 12]);
 impl Fingerprint {
     /// The fingerprint of a URL, by its key.
     pub fn of(url: &Url) -> Fingerprint {
-        let [bytes @ .., _, _, _, _] = xxhash_rust::xxh3::xxh3_128(key(url).as_bytes()).to_le_bytes();
+        if is_own_key(url) { Fingerprint::of_key(url.as_str()) } else { Fingerprint::of_key(&key(url)) }
+    }
+
+    fn of_key(key: &str) -> Fingerprint {
+        let [bytes @ .., _, _, _, _] = xxhash_rust::xxh3::xxh3_128(key.as_bytes()).to_le_bytes();
         Fingerprint(bytes)
     }
+}
+
+/// Whether a URL is certainly its own key: most are, and need not be copied to become it.
+fn is_own_key(url: &Url) -> bool {
+    let text = url.as_str();
+    url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && !text.ends_with('?')
+        && !text.as_bytes().contains(&b'%')
+}
+
+/// Whose a URL is and what it is known by, from its text; `None` if it cannot be fetched. Texts that are plainly written as
+/// [`clean`] returns them, and most are, are not parsed for it.
+pub fn identify(text: &str) -> Option<(Host, Fingerprint)> {
+    if let Some(host) = plain::host(text) {
+        return Some((Host(Arc::from(host)), Fingerprint::of_key(text)));
+    }
+    let url = clean(Url::parse(text).ok()?)?;
+    Some((Host::of(&url), Fingerprint::of(&url)))
 }
 
 /// A host: a name without scheme and port, the unit of queueing and politeness.
@@ -234,9 +259,14 @@ pub struct NotAHost(String);
 impl Host {
     /// The host of a URL that [`clean`] let through.
     pub fn of(url: &Url) -> Host {
+        Host(Arc::from(Host::name_of(url)))
+    }
+
+    /// Its name, where that is enough.
+    pub fn name_of(url: &Url) -> &str {
         let name = url.host_str().unwrap_or_default();
         let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
-        Host(Arc::from(name.strip_suffix('.').unwrap_or(name)))
+        name.strip_suffix('.').unwrap_or(name)
     }
 
     /// Reads a name or an address, with or without brackets, in any case; `None` if [`clean`] would not let it through
