@@ -22,7 +22,7 @@ use tokio::{
     task::{JoinSet, LocalSet},
 };
 
-use super::{super::archive::files, measure::thread_cpu};
+use super::super::{archive::files, process::thread_cpu};
 use crate::web::Web;
 
 /// Captures that are looked at.

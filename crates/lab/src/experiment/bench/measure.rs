@@ -10,14 +10,11 @@ use anyhow::{Context as _, bail};
 use rustix::{
     param::clock_ticks_per_second,
     process::{Pid, WaitId, WaitIdOptions, waitid},
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-    time::{ClockId, clock_gettime},
 };
 use serde::Serialize;
 
 /// How often a process that is waited for is looked at: its memory is the largest that was seen.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const PROCESSORS_MAX: usize = 1_024;
 
 /// What a process and its children cost, all threads together.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -93,52 +90,6 @@ fn cpu_times(stat: &str) -> Option<(f64, f64)> {
     let &[user, system, children_user, children_system] = ticks.as_slice() else { return None };
     let per_s = clock_ticks_per_second() as f64;
     Some(((user + children_user) / per_s, (system + children_system) / per_s))
-}
-
-/// The processor time of this thread so far.
-pub(super) fn thread_cpu() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
-}
-
-/// Two processors, one for the web and one for who is measured; what this thread starts runs where this thread does.
-pub(super) struct Processors {
-    before: CpuSet,
-    web: usize,
-    measured: usize,
-}
-
-impl Processors {
-    /// None on a machine with only one.
-    pub(super) fn two() -> anyhow::Result<Option<Processors>> {
-        let before = sched_getaffinity(None)?;
-        let found: Vec<usize> = (0..PROCESSORS_MAX).filter(|cpu| before.is_set(*cpu)).take(2).collect();
-        let &[web, measured] = found.as_slice() else { return Ok(None) };
-        Ok(Some(Processors { before, web, measured }))
-    }
-
-    /// Goes to the processor of the web.
-    pub(super) fn for_web(&self) -> anyhow::Result<()> {
-        stay_on(self.web)
-    }
-
-    /// Goes to the processor of who is measured.
-    pub(super) fn for_measured(&self) -> anyhow::Result<()> {
-        stay_on(self.measured)
-    }
-}
-
-impl Drop for Processors {
-    fn drop(&mut self) {
-        // This was allowed before.
-        let _ = sched_setaffinity(None, &self.before);
-    }
-}
-
-fn stay_on(processor: usize) -> anyhow::Result<()> {
-    let mut only = CpuSet::new();
-    only.set(processor);
-    sched_setaffinity(None, &only).context("cannot choose a processor")
 }
 
 #[cfg(test)]

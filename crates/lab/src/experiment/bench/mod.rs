@@ -16,9 +16,9 @@ use serde_json::json;
 
 use self::{
     floor::{Floor, floor},
-    measure::{Cost, Processors},
+    measure::Cost,
 };
-use super::{Outcome, Setup, crawler::Crawler, serve};
+use super::{Outcome, Setup, crawler::Crawler, process::Processors, serve};
 use crate::web::{Web, WebConfig};
 
 const EXPERIMENT: &str = "bench";
@@ -85,9 +85,9 @@ pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT);
     let (mut rows, mut floors) = (Vec::new(), Vec::new());
     for kind in ["bench", "bench-gzip"] {
-        processors.for_web()?;
+        processors.be_with_web()?;
         let web = web(options, kind)?;
-        processors.for_measured()?;
+        processors.be_elsewhere()?;
         let mut archive = None;
         for compress in &options.compress {
             let name = format!("{kind}-archived-{compress}");
