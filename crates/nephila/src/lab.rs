@@ -117,7 +117,11 @@ pub(crate) fn command() -> Command {
                 "Measure a crawl of many hosts with long delays: punctuality, rate, processor",
             )
             .arg(option("page-bytes", "N", "How large pages are [default: 4000]"))
-            .arg(option("only", "PART", "Only `many` (20,000 hosts) or only `kept` (5,000)")),
+            .arg(option(
+                "only",
+                "PART",
+                "Only `many` (20,000 hosts at 5 s) or only `kept` (5,000 at 1.25 s)",
+            )),
         )
         .subcommand(
             experiment("web-speed", "Measure how fast one core serves the synthetic web").arg(option(
@@ -247,6 +251,9 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             options.page_bytes = number(matches, "page-bytes", options.page_bytes)?;
             if let Some(only) = matches.get_one::<String>("only") {
                 options.parts.retain(|part| part.name == only);
+            }
+            for part in &mut options.parts {
+                part.hosts = number(matches, "hosts", part.hosts)?;
             }
             many_hosts(&setup, &options)?
         }

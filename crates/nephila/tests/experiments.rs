@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use nephila_lab::experiment::{
-    FullDiskOptions, HostileOptions, KillsOptions, Outcome, Setup, full_disk, hostile, kills,
+    FullDiskOptions, HandshakesOptions, HostileOptions, KillsOptions, Outcome, Setup, full_disk, handshakes,
+    hostile, kills,
 };
 use nephila_lab::web::{Kinds, PageBytes, kinds};
 
@@ -43,6 +44,16 @@ fn everything_that_hurts_is_crawled_by_the_rules() {
         ..HostileOptions::default()
     };
     check(&hostile(&setup(), &options).unwrap());
+}
+
+/// What the handshakes cost is for `nephila lab`; how many there are, and how many of them resume, is the same everywhere.
+#[test]
+fn sessions_are_resumed() {
+    let options = HandshakesOptions { pages: 200, hosts: 20, ..HandshakesOptions::default() };
+    let outcome = handshakes(&setup(), &options).unwrap();
+    let missed: Vec<_> =
+        outcome.bars.iter().filter(|bar| !bar.met && !bar.what.contains("to both alone")).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[test]

@@ -40,8 +40,8 @@ impl Default for HandshakesOptions {
     }
 }
 
-/// Crawls hosts that close every connection and resume no session, then resumes them, then does the handshakes and
-/// requests alone.
+/// Crawls hosts that close every connection and resume no session, then hosts that resume them, and then does handshakes
+/// and requests alone.
 pub fn handshakes(setup: &Setup, options: &HandshakesOptions) -> anyhow::Result<Outcome> {
     let Some(processors) = Processors::two()? else {
         return Ok(Outcome::skipped(EXPERIMENT, "needs two processors"));
@@ -112,7 +112,7 @@ fn crawl(
     let pages = ended.figure("pages")?;
     let enough = pages >= options.pages as f64;
     outcome.bar(format!("pages, {name}"), format!(">= {}", options.pages), pages, enough);
-    // All but the first of a host. Two at once can be the first, or have but one ticket between them.
+    // All but the first of a host: there is one request at a time.
     let hosts = u64::from(options.hosts);
     let wanted = if resumption { connections.handshakes.saturating_sub(hosts) } else { 0 };
     outcome.equal(format!("sessions resumed, {name}"), wanted, connections.resumed);

@@ -124,7 +124,7 @@ impl Default for Config {
             decode_ratio_max: 100,
             memory_bytes: 256_000_000,
             spill_bytes: 256_000,
-            idle_connections_max: 512,
+            idle_connections_max: 2_048,
             idle_timeout: secs(15),
             out: None,
             compress: Compress::Gzip,

@@ -125,7 +125,7 @@ impl Default for FetchConfig {
             spill_dir: std::env::temp_dir(),
             decode_bytes_max: 64 << 20,
             decode_ratio_max: 100,
-            idle_connections_max: 256,
+            idle_connections_max: 2_048,
             idle_timeout: Duration::from_secs(30),
         }
     }
