@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
-    BenchOptions, ConnectionsOptions, FirstPageOptions, FullDiskOptions, GapOptions, HandshakesOptions,
-    HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, Setup, WebSpeedOptions, bench,
-    connections, first_page, full_disk, gap, handshakes, hostile, kills, many_hosts, memory, web_speed,
+    BenchOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions, GapOptions,
+    HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, Setup,
+    WebSpeedOptions, WorkOptions, bench, connections, first_page, frontier, frontier_work, full_disk, gap,
+    handshakes, hostile, kills, many_hosts, memory, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -124,6 +125,29 @@ pub(crate) fn command() -> Command {
             )),
         )
         .subcommand(
+            experiment(
+                "frontier",
+                "Fill, kill, open, move out of and drain a frontier on disk in little memory",
+            )
+            .arg(option("urls", "N", "URLs that are known in the end [default: 10000000]"))
+            .arg(option("drained", "N", "URLs that are handed over in the end [default: 1000000]"))
+            .arg(option(
+                "memory",
+                "BYTES",
+                "What it may use, page cache included [default: 2 GiB]",
+            )),
+        )
+        .subcommand(
+            Command::new("frontier-work")
+                .about("One phase of `frontier`")
+                .hide(true)
+                .arg(Arg::new("phase").required(true))
+                .arg(option("dir", "DIR", "Where").required(true))
+                .arg(option("urls", "N", "As for frontier"))
+                .arg(option("drained", "N", "As for frontier"))
+                .arg(option("seed", "N", "As for frontier")),
+        )
+        .subcommand(
             experiment("web-speed", "Measure how fast one core serves the synthetic web").arg(option(
                 "hosts",
                 "N",
@@ -174,6 +198,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Ended {
     match matches.subcommand() {
         Some(("web", matches)) => web(matches),
         Some(("sim", matches)) => simulate(matches),
+        Some(("frontier-work", matches)) => work_on_frontier(matches),
         Some((name, matches)) => {
             let outcome = experiment(name, matches)?;
             if matches.get_flag("json") {
@@ -242,6 +267,16 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             let pages = number(matches, "pages", default.pages)?;
             handshakes(&setup, &HandshakesOptions { seed, pages, ..default })?
         }
+        "frontier" => {
+            let default = FrontierExperiment::default();
+            let options = FrontierExperiment {
+                seed,
+                urls: number(matches, "urls", default.urls)?,
+                drained: number(matches, "drained", default.drained)?,
+                memory_bytes: number(matches, "memory", default.memory_bytes)?,
+            };
+            frontier(&setup, &options)?
+        }
         "connections" => {
             let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;
             connections(&setup, &ConnectionsOptions { seed, hosts })?
@@ -265,6 +300,19 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             )?
         }
     })
+}
+
+fn work_on_frontier(matches: &ArgMatches) -> Ended {
+    let default = FrontierExperiment::default();
+    let word = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    frontier_work(&WorkOptions {
+        phase: word("phase"),
+        dir: word("dir").into(),
+        urls: number(matches, "urls", default.urls)?,
+        seed: number(matches, "seed", default.seed)?,
+        drained: number(matches, "drained", default.drained)?,
+    })?;
+    Ok(0)
 }
 
 fn seconds(word: &str) -> Result<Duration, Failure> {

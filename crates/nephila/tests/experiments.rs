@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use nephila_lab::experiment::{
-    FullDiskOptions, HandshakesOptions, HostileOptions, KillsOptions, Outcome, Setup, full_disk, handshakes,
-    hostile, kills,
+    FrontierExperiment, FullDiskOptions, HandshakesOptions, HostileOptions, KillsOptions, Outcome, Setup,
+    frontier, full_disk, handshakes, hostile, kills,
 };
 use nephila_lab::web::{Kinds, PageBytes, kinds};
 
@@ -64,4 +64,13 @@ fn kills_lose_nothing() {
 #[test]
 fn a_full_disk_tears_nothing() {
     check(&full_disk(&setup(), &FullDiskOptions::default()).unwrap());
+}
+
+#[test]
+fn a_frontier_that_was_killed_knows_everything() {
+    let options = FrontierExperiment { urls: 20_000, drained: 5_000, ..FrontierExperiment::default() };
+    let outcome = frontier(&setup(), &options).unwrap();
+    let bar = outcome.bars.iter().find(|bar| bar.what == "URLs known after kill -9");
+    assert!(bar.is_some_and(|bar| bar.met), "{outcome}");
+    assert!(outcome.figures["drained_urls"].as_u64() >= Some(5_000), "{outcome}");
 }

@@ -51,7 +51,7 @@ const HOSTS_NEAR: usize = 8;
 /// Chunks that are moved at a time.
 const CHUNKS_MOVED: usize = 4;
 /// Segments of which less than this is in use are emptied.
-const SPARSE_PERCENT: u64 = 30;
+const SPARSE_PERCENT: u64 = 50;
 
 /// What the frontier may use.
 #[derive(Clone, Copy, Debug)]

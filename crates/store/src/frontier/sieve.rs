@@ -190,7 +190,9 @@ pub(super) struct Sieve {
     round: u64,
     round_before: u64,
     bytes: Vec<u8>,
+    /// What the blob `old_blob` holds: the URLs of a host are often asked for one after the other.
     old: Vec<(Key, Value)>,
+    old_blob: Option<Blob>,
     new: Vec<(Key, Value)>,
 }
 
@@ -210,6 +212,7 @@ impl Sieve {
             round_before: 0,
             bytes: Vec::new(),
             old: Vec::new(),
+            old_blob: None,
             new: Vec::new(),
         }
     }
@@ -417,11 +420,18 @@ impl Sieve {
 
     /// Reads a block into `old`.
     fn read_block(&mut self, heap: &Heap, at: usize) -> Result<()> {
+        let blob = self.blocks[at].blob;
+        if blob.is_some() && blob == self.old_blob {
+            return Ok(());
+        }
         self.old.clear();
-        let Some(blob) = self.blocks[at].blob else { return Ok(()) };
+        self.old_blob = None;
+        let Some(blob) = blob else { return Ok(()) };
         heap.read(blob, &mut self.bytes)?;
         decode(&self.bytes, &mut self.old)
-            .ok_or_else(|| heap.corrupt(blob, "a block of the sieve makes no sense"))
+            .ok_or_else(|| heap.corrupt(blob, "a block of the sieve makes no sense"))?;
+        self.old_blob = Some(blob);
+        Ok(())
     }
 
     /// For how many URLs the filter of a block is made: those it holds, and those that will be noted before it is made anew.
