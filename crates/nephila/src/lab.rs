@@ -52,13 +52,6 @@ pub(crate) fn run_demo(matches: &ArgMatches) -> Ended {
 
 /// `nephila lab` and its flags.
 pub(crate) fn command() -> Command {
-    let experiment = |name: &'static str, about: &'static str| {
-        Command::new(name)
-            .about(about)
-            .arg(option("seed", "N", "What everything is computed from [default: 1]"))
-            .arg(option("keep", "DIR", "Keep the files of the experiment here"))
-            .arg(flag("json", "Print the outcome as one object"))
-    };
     Command::new("lab")
         .about("Try and measure crawlers on a synthetic web")
         .subcommand_required(true)
@@ -71,7 +64,7 @@ pub(crate) fn command() -> Command {
                 .arg(flag("json", "Print the outcome as one object")),
         )
         .subcommand(
-            experiment(
+            experiment_command(
                 "hostile",
                 "Crawl everything that hurts: coverage, overlap, manners, traps, time lost",
             )
@@ -81,19 +74,27 @@ pub(crate) fn command() -> Command {
             .arg(flag("default-delays", "With the usual delays, on 20 hosts x 100 pages by default")),
         )
         .subcommand(
-            experiment("kills", "Kill a crawl again and again, and see that nothing is lost")
+            experiment_command("kills", "Kill a crawl again and again, and see that nothing is lost")
                 .arg(option("kills", "N", "How often [default: 50]"))
                 .arg(option("seconds", "N", "How long the crawl would take without them [default: 120]")),
         )
-        .subcommand(experiment("full-disk", "Fill a small disk with a crawl, and go on when there is room"))
-        .subcommand(experiment("gap", "Measure the gaps between requests to a busy host").arg(option(
-            "delay",
-            "SECONDS,...",
-            "The delays to try [default: 1,5]",
-        )))
-        .subcommand(experiment("memory", "Measure the memory of a million URLs and of endless bodies"))
+        .subcommand(experiment_command(
+            "full-disk",
+            "Fill a small disk with a crawl, and go on when there is room",
+        ))
         .subcommand(
-            experiment(
+            experiment_command("gap", "Measure the gaps between requests to a busy host").arg(option(
+                "delay",
+                "SECONDS,...",
+                "The delays to try [default: 1,5]",
+            )),
+        )
+        .subcommand(experiment_command(
+            "memory",
+            "Measure the memory of a million URLs and of endless bodies",
+        ))
+        .subcommand(
+            experiment_command(
                 "bench",
                 "Measure what a page costs: processor time, memory, and the parts of it alone",
             )
@@ -103,57 +104,64 @@ pub(crate) fn command() -> Command {
             .arg(option("compress", "HOW,...", "How archives are compressed, in turn [default: zstd,gzip]"))
             .arg(option("plot", "FILE", "Write a plot here, as SVG")),
         )
-        .subcommand(experiment("first-page", "Measure the time from the start to the first page"))
-        .subcommand(
-            experiment("handshakes", "Measure pages that need a TLS handshake each, against these alone")
-                .arg(option("pages", "N", "Pages [default: 20000]")),
+        .subcommand(experiment_command("first-page", "Measure the time from the start to the first page"))
+        .subcommands(connection_commands())
+        .subcommands(frontier_commands())
+}
+
+/// The frontier on disk.
+fn frontier_commands() -> [Command; 2] {
+    [
+        experiment_command(
+            "frontier",
+            "Fill, kill, open, move out of and drain a frontier on disk in little memory",
         )
-        .subcommand(
-            experiment("connections", "Measure the memory of TLS connections that are kept open")
-                .arg(option("hosts", "N", "Hosts, and so connections [default: 2000]")),
+        .arg(option("urls", "N", "URLs that are known in the end [default: 10000000]"))
+        .arg(option("drained", "N", "URLs that are handed over in the end [default: 1000000]"))
+        .arg(option("memory", "BYTES", "What it may use, page cache included [default: 2 GiB]")),
+        Command::new("frontier-work")
+            .about("One phase of `frontier`")
+            .hide(true)
+            .arg(Arg::new("phase").required(true))
+            .arg(option("dir", "DIR", "Where").required(true))
+            .arg(option("urls", "N", "As for frontier"))
+            .arg(option("drained", "N", "As for frontier"))
+            .arg(option("seed", "N", "As for frontier")),
+    ]
+}
+
+/// Experiments about connections and those who wait for them.
+fn connection_commands() -> [Command; 4] {
+    [
+        experiment_command("handshakes", "Measure pages that need a TLS handshake each, against these alone")
+            .arg(option("pages", "N", "Pages [default: 20000]")),
+        experiment_command("connections", "Measure the memory of TLS connections that are kept open")
+            .arg(option("hosts", "N", "Hosts, and so connections [default: 2000]")),
+        experiment_command(
+            "many-hosts",
+            "Measure a crawl of many hosts with long delays: punctuality, rate, processor",
         )
-        .subcommand(
-            experiment(
-                "many-hosts",
-                "Measure a crawl of many hosts with long delays: punctuality, rate, processor",
-            )
-            .arg(option("page-bytes", "N", "How large pages are [default: 4000]"))
-            .arg(option(
-                "only",
-                "PART",
-                "Only `many` (20,000 hosts at 5 s) or only `kept` (5,000 at 1.25 s)",
-            )),
-        )
-        .subcommand(
-            experiment(
-                "frontier",
-                "Fill, kill, open, move out of and drain a frontier on disk in little memory",
-            )
-            .arg(option("urls", "N", "URLs that are known in the end [default: 10000000]"))
-            .arg(option("drained", "N", "URLs that are handed over in the end [default: 1000000]"))
-            .arg(option(
-                "memory",
-                "BYTES",
-                "What it may use, page cache included [default: 2 GiB]",
-            )),
-        )
-        .subcommand(
-            Command::new("frontier-work")
-                .about("One phase of `frontier`")
-                .hide(true)
-                .arg(Arg::new("phase").required(true))
-                .arg(option("dir", "DIR", "Where").required(true))
-                .arg(option("urls", "N", "As for frontier"))
-                .arg(option("drained", "N", "As for frontier"))
-                .arg(option("seed", "N", "As for frontier")),
-        )
-        .subcommand(
-            experiment("web-speed", "Measure how fast one core serves the synthetic web").arg(option(
-                "hosts",
-                "N",
-                "Hosts [default: 100000]",
-            )),
-        )
+        .arg(option("hosts", "N", "Hosts of each part [default: as many as the bars are for]"))
+        .arg(option("page-bytes", "N", "How large pages are [default: 4000]"))
+        .arg(option(
+            "only",
+            "PART",
+            "Only `many` (20,000 hosts at 5 s) or only `kept` (5,000 at 1.25 s)",
+        )),
+        experiment_command("web-speed", "Measure how fast one core serves the synthetic web").arg(option(
+            "hosts",
+            "N",
+            "Hosts [default: 100000]",
+        )),
+    ]
+}
+
+fn experiment_command(name: &'static str, about: &'static str) -> Command {
+    Command::new(name)
+        .about(about)
+        .arg(option("seed", "N", "What everything is computed from [default: 1]"))
+        .arg(option("keep", "DIR", "Keep the files of the experiment here"))
+        .arg(flag("json", "Print the outcome as one object"))
 }
 
 fn web_command() -> Command {
@@ -286,6 +294,11 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             options.page_bytes = number(matches, "page-bytes", options.page_bytes)?;
             if let Some(only) = matches.get_one::<String>("only") {
                 options.parts.retain(|part| part.name == only);
+                if options.parts.is_empty() {
+                    return Err(Failure::usage(format!(
+                        "--only: there is no part {only:?}: `many` or `kept`"
+                    )));
+                }
             }
             for part in &mut options.parts {
                 part.hosts = number(matches, "hosts", part.hosts)?;
