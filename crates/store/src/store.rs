@@ -8,7 +8,7 @@ use hashbrown::hash_map::Entry as MapEntry;
 use nephila_core::agent::{Admitted, Due, OverLimit, Taken};
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
 use nephila_core::time::Wall;
-use nephila_core::url::{Fingerprint, Host, Url, clean};
+use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::{Disk, Mode};
 
 use crate::journal::{FILE_NAME, Journal, is_unborn};
@@ -486,12 +486,6 @@ impl Fold<'_> {
         self.queues.add(self.sieve, id);
         id
     }
-}
-
-/// Whose a URL is and by what it is known there.
-pub(crate) fn identify(url: &str) -> Option<(Host, Fingerprint)> {
-    let url = clean(Url::parse(url).ok()?)?;
-    Some((Host::of(&url), Fingerprint::of(&url)))
 }
 
 fn capture_of(record: &Record) -> Option<Pointer> {

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use nephila_core::agent::{Admitted, Due, Taken};
 use nephila_core::record::{Found, Outcome, Record, Settled};
 use nephila_core::time::Wall;
-use nephila_core::url::{Fingerprint, Host, Url};
+use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::{Disk, Mode};
 
 use self::heap::{Blob, Heap};
@@ -41,7 +41,6 @@ use self::key::{HostKey, Key};
 use self::queue::{Entry, HELD, class_of, encode_entry, host_of_chunk};
 use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits, Stage};
 use self::snapshot::Snapshot;
-use crate::store::identify;
 use crate::{Error, HostQueue, Result, StoreLimits};
 
 pub use self::key::{PARTITIONS, partition_of};
