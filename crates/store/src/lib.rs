@@ -47,6 +47,7 @@
 
 mod error;
 pub mod frontier;
+pub mod history;
 mod journal;
 pub mod log;
 mod queues;

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use nephila_disk::{Disk, File, Mode};
 
+use crate::history::History;
 use crate::journal::{FRAME_HEAD_BYTES, frame_checksum, read_full};
 use crate::{Error, FRAME_BYTES_MAX, Result};
 
@@ -214,7 +215,7 @@ impl Log {
         })
     }
 
-    /// Removes segments of which every frame is before `place`.
+    /// Removes segments of which every frame is before `place`: nobody will look back at them.
     pub fn cut(&mut self, place: u64) -> Result<()> {
         let starts = starts(&*self.disk, &self.dir)?;
         for pair in starts.windows(2).filter(|pair| pair[1] <= place && pair[0] != self.start) {
@@ -229,28 +230,37 @@ impl Log {
     }
 }
 
-/// The reading half: frames at their places.
+/// The reading half: frames at their places, in the journal and in its [history](crate::history).
 pub struct LogReader {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     segments: RefCell<BTreeMap<u64, Segment>>,
+    /// The file of old records that was last read.
+    history: RefCell<Option<History>>,
 }
 
 impl LogReader {
     /// Reads the log in `dir`.
     pub fn new(disk: Arc<dyn Disk>, dir: &Path) -> LogReader {
-        LogReader { disk, dir: dir.to_owned(), segments: RefCell::new(BTreeMap::new()) }
+        LogReader { disk, dir: dir.to_owned(), segments: RefCell::default(), history: RefCell::default() }
     }
 
-    /// The payload of the frame at a place where one is known to be and was flushed.
+    /// The payload of the frame at a place where one is known to be and was flushed; of an old one what is kept of it.
     pub fn read(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
+        let mut history = self.history.borrow_mut();
+        if let Some(history) = history.as_ref().filter(|history| history.holds(place)) {
+            return history.frame(place, payload);
+        }
         let mut segments = self.segments.borrow_mut();
         let held = segments.range(..=place).next_back().is_some_and(|(_, segment)| segment.holds(place));
         if !held {
             let starts = starts(&*self.disk, &self.dir)?;
             let missing =
                 || Error::Corrupt { path: self.dir.clone(), place, what: "no segment holds this place" };
-            let at = starts.partition_point(|start| *start <= place).checked_sub(1).ok_or_else(missing)?;
+            let Some(at) = starts.partition_point(|start| *start <= place).checked_sub(1) else {
+                let found = History::open(&*self.disk, &self.dir, place)?.ok_or_else(missing)?;
+                return history.insert(found).frame(place, payload);
+            };
             let mut segment = Segment::open(&*self.disk, &self.dir, starts[at])?.ok_or_else(missing)?;
             segment.end = starts.get(at + 1).copied();
             if segments.len() >= OPEN_MAX {
@@ -266,7 +276,7 @@ impl LogReader {
 }
 
 /// A segment, for reading.
-struct Segment {
+pub(crate) struct Segment {
     file: Box<dyn File>,
     path: PathBuf,
     start: u64,
@@ -276,7 +286,7 @@ struct Segment {
 
 impl Segment {
     /// `None` if its making was interrupted.
-    fn open(disk: &dyn Disk, dir: &Path, start: u64) -> Result<Option<Segment>> {
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path, start: u64) -> Result<Option<Segment>> {
         let path = segment_path(dir, start);
         let file = disk.open(&path, Mode::Read).map_err(Error::io("open", &path))?;
         let mut found = [0; HEAD_BYTES];
@@ -322,7 +332,7 @@ impl Segment {
     }
 
     /// Passes on every whole frame from `from` on, and says where the last one ends.
-    fn read_from(&self, from: u64, each: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+    pub(crate) fn read_from(&self, from: u64, each: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
         let mut place = from;
         let (mut bytes, mut at) = (Vec::new(), 0);
         loop {
@@ -386,12 +396,12 @@ fn create(disk: &dyn Disk, dir: &Path, start: u64) -> Result<Box<dyn File>> {
     Ok(file)
 }
 
-fn segment_path(dir: &Path, start: u64) -> PathBuf {
+pub(crate) fn segment_path(dir: &Path, start: u64) -> PathBuf {
     dir.join(format!("journal-{start:012x}"))
 }
 
 /// The first places of all segments, in order.
-fn starts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>> {
+pub(crate) fn starts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>> {
     let files = disk.list(dir).map_err(Error::io("list", dir))?;
     let start = |path: &PathBuf| {
         let name = path.file_name()?.to_str()?.strip_prefix("journal-")?;

@@ -156,10 +156,11 @@ pub struct SnapshotJob {
 /// A snapshot that is durable.
 pub struct SnapshotDone {
     dead: [Vec<u32>; 2],
-    needed: u64,
     bytes: u64,
-    /// The place that it was taken at.
+    /// The place that it was taken at: opening folds the records from here on.
     pub place: u64,
+    /// Records before this place are not needed any more, but to look back.
+    pub needed: u64,
 }
 
 impl SnapshotJob {
@@ -613,8 +614,8 @@ impl Frontier {
         })
     }
 
-    /// Takes note that a snapshot is durable: room that only older ones needed comes back. Records before the place that is
-    /// returned are not needed any more.
+    /// Takes note that a snapshot is durable: room that only older ones needed comes back. Gives back
+    /// [`SnapshotDone::needed`].
     pub fn end_snapshot(&mut self, done: SnapshotDone) -> Result<u64> {
         let [blocks, chunks] = &done.dead;
         self.blocks.sweep(blocks)?;

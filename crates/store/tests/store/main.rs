@@ -9,6 +9,7 @@
 mod crash;
 mod damage;
 mod frontier;
+mod history;
 mod limits;
 mod model;
 mod samples;

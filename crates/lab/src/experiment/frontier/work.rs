@@ -20,6 +20,7 @@ use nephila_core::{
 use nephila_disk::{Disk, RealDisk};
 use nephila_store::{
     frontier::{Frontier, FrontierOptions, Range, SnapshotDone, Texts, partition_of},
+    history::shorten,
     log::{Log, LogReader},
 };
 
@@ -230,12 +231,17 @@ impl Work {
         let (frontier, log, pause) = (&mut self.frontier, &mut self.log, &mut self.pause);
         if let Some(thread) = self.snapshot.take_if(|thread| thread.is_finished()) {
             let done = joined(thread)?;
-            pause.watch(|| log.cut(frontier.end_snapshot(done)?))?;
+            pause.watch(|| frontier.end_snapshot(done))?;
         }
         if self.snapshot.is_none() && log.end() - self.snapshot_at > SNAPSHOT_BYTES {
             let job = pause.watch(|| frontier.begin_snapshot(&[]))?;
             self.snapshot_at = log.end();
-            self.snapshot = Some(std::thread::spawn(|| job.run()));
+            let dir = self.dir.clone();
+            self.snapshot = Some(std::thread::spawn(move || {
+                let done = job.run()?;
+                shorten(&RealDisk, &dir, done.needed, &without_links)?;
+                Ok(done)
+            }));
         }
         Ok(())
     }
@@ -249,7 +255,7 @@ impl Work {
         // Twice: the first one makes the second one's room.
         self.frontier.snapshot(&[])?;
         let needed = self.frontier.snapshot(&[])?;
-        self.log.cut(needed)?;
+        shorten(&RealDisk, &self.dir, needed, &without_links)?;
         let text_bytes = fs::read_to_string(self.dir.join("text-bytes"))?.parse()?;
         say(&Report::Stopped { disk_bytes: dir_bytes(&self.dir)?, text_bytes })
     }
@@ -406,6 +412,18 @@ fn fold(frontier: &mut Frontier, place: u64, record: &Record) -> nephila_store::
         frontier.settle(place, settled)?;
     }
     frontier.admit(place, record).map(drop)
+}
+
+/// What is kept of a record when it is only looked back at.
+fn without_links(payload: &[u8], out: &mut Vec<u8>) {
+    let Some(mut record) = decode(payload) else { return };
+    match &mut record {
+        Record::Settled(settled) => settled.found.clear(),
+        Record::Seeds(found) => found.clear(),
+        _ => {}
+    }
+    // Writing to memory does not fail.
+    let _ = postcard::to_io(&record, out);
 }
 
 fn joined(thread: JoinHandle<nephila_store::Result<SnapshotDone>>) -> anyhow::Result<SnapshotDone> {
