@@ -134,6 +134,9 @@ struct Ascii<'a>(&'a str);
 
 impl fmt::Display for Ascii<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+            return write!(out, "\"{}\"", self.0);
+        }
         let quoted = serde_json::to_string(self.0).map_err(|_| fmt::Error)?;
         for char in quoted.chars() {
             if (' '..='~').contains(&char) {

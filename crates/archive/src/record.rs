@@ -1,5 +1,6 @@
 //! What a capture is, and how one record is put into bytes.
 
+use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -184,16 +185,24 @@ impl Ids {
     }
 }
 
+/// A time as records have it, in milliseconds: WARC 1.1 allows fractions of a second.
+pub(crate) fn date_field(date: Timestamp) -> String {
+    format!("{date:.3}")
+}
+
+/// Room for the head of a record; most fit.
+const FIELDS_BYTES: usize = 640;
+
 /// The head of a record, as it grows.
 pub(crate) struct Fields(String);
 
 impl Fields {
-    pub(crate) fn new(kind: &str, id: &str, date: Timestamp) -> Fields {
-        let mut fields = Fields("WARC/1.1\r\n".to_owned());
+    pub(crate) fn new(kind: &str, id: &str, date: &str) -> Fields {
+        let mut fields = Fields(String::with_capacity(FIELDS_BYTES));
+        fields.0.push_str("WARC/1.1\r\n");
         fields.push("WARC-Type", kind);
         fields.push("WARC-Record-ID", id);
-        // Milliseconds: WARC 1.1 allows fractions of a second.
-        fields.push("WARC-Date", &format!("{date:.3}"));
+        fields.push("WARC-Date", date);
         fields
     }
 
@@ -210,7 +219,10 @@ impl Fields {
 
 /// The URL as it stands in records and in the index: anything that could end the line or the word is escaped (in a URL
 /// that was serialised properly, nothing is).
-pub(crate) fn plain_uri(uri: &str) -> String {
+pub(crate) fn plain_uri(uri: &str) -> Cow<'_, str> {
+    if uri.bytes().all(|byte| matches!(byte, 0x21..=0x7e)) {
+        return Cow::Borrowed(uri);
+    }
     let mut plain = String::with_capacity(uri.len());
     for byte in uri.bytes() {
         match byte {
@@ -218,7 +230,7 @@ pub(crate) fn plain_uri(uri: &str) -> String {
             _ => write!(plain, "%{byte:02X}").expect("writing to a string cannot fail"),
         }
     }
-    plain
+    Cow::Owned(plain)
 }
 
 /// Named fields as a block of `application/warc-fields`.
@@ -233,7 +245,11 @@ pub(crate) fn warc_fields<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str
 fn push_field(text: &mut String, name: &str, value: &str) {
     text.push_str(name);
     text.push_str(": ");
-    // A line break in a value would start a field of somebody else's choice.
-    text.extend(value.chars().map(|char| if char.is_control() { ' ' } else { char }));
+    if value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        text.push_str(value);
+    } else {
+        // A line break in a value would start a field of somebody else's choice.
+        text.extend(value.chars().map(|char| if char.is_control() { ' ' } else { char }));
+    }
     text.push_str("\r\n");
 }

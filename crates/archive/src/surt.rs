@@ -61,7 +61,8 @@ fn host_key(scheme: &str, authority: &str) -> Option<String> {
     };
     let host = escape(&unescape(host.as_bytes())).to_ascii_lowercase().replace("..", ".");
     let host = host.trim_matches('.');
-    let host = WWW.find(host).map_or(host, |www| &host[www.end()..]);
+    let www = if host.starts_with("www") { WWW.find(host) } else { None };
+    let host = www.map_or(host, |www| &host[www.end()..]);
     if host.is_empty() {
         return None;
     }
@@ -105,7 +106,8 @@ fn normal_path(path: &[u8]) -> Vec<u8> {
 
 fn path_key(path: &[u8]) -> String {
     let mut path = escape(path).to_ascii_lowercase();
-    for pattern in &*PATH_SESSIONS {
+    let sessions: &[Regex] = if path.contains('(') { &PATH_SESSIONS } else { &[] };
+    for pattern in sessions {
         if let Some(found) = pattern.captures(&path) {
             path = format!("{}{}", &found[1], &found[2]);
         }
@@ -142,6 +144,9 @@ fn query_key(query: &str) -> String {
 /// Undoes percent escapes until none is left.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = text.to_vec();
+    if !bytes.contains(&b'%') {
+        return bytes;
+    }
     loop {
         let mut plain = Vec::with_capacity(bytes.len());
         let mut at = 0;

@@ -17,7 +17,9 @@ use crate::cdxj::{CdxLine, IndexBuilder};
 use crate::error::Error;
 use crate::name::FileName;
 use crate::pack::{Compression, Packer};
-use crate::record::{Capture, Fields, Ids, Measured, RECORD_END, digest_field, plain_uri, warc_fields};
+use crate::record::{
+    Capture, Fields, Ids, Measured, RECORD_END, date_field, digest_field, plain_uri, warc_fields,
+};
 use crate::recover::{Recovery, recover};
 
 /// How many packed bytes are held before they go to the file.
@@ -180,7 +182,7 @@ impl WarcWriter {
             torn: false,
             captures: 0,
         };
-        let mut fields = Fields::new("warcinfo", &file.info_id, now);
+        let mut fields = Fields::new("warcinfo", &file.info_id, &date_field(now));
         fields.push("WARC-Filename", &file.name.warc());
         let own = [
             ("format", "WARC File Format 1.1"),
@@ -325,20 +327,21 @@ impl Pen<'_> {
         measured: &Measured,
         shard: u16,
     ) -> Result<(Pointer, CdxLine), Error> {
-        let uri = plain_uri(capture.target_uri);
+        let (uri, date) = (plain_uri(capture.target_uri), date_field(capture.date));
         let response_id = self.ids.next();
         let request_id = (!capture.request.is_empty()).then(|| self.ids.next());
         let offset = self.file.position();
-        self.response(capture, measured, &uri, &response_id, request_id.as_deref())?;
+        let fields = self.fields("response", &response_id, capture, (&uri, &date));
+        self.response(fields, capture, measured, request_id.as_deref())?;
         let length = u32::try_from(self.file.position() - offset).map_err(|_| Error::TooLong)?;
         if let Some(id) = request_id {
-            let mut fields = self.fields("request", &id, capture, &uri);
+            let mut fields = self.fields("request", &id, capture, (&uri, &date));
             fields.push("WARC-Concurrent-To", &response_id);
             self.record(fields, "application/http; msgtype=request", capture.request)?;
         }
         if !capture.metadata.is_empty() {
             let id = self.ids.next();
-            let mut fields = self.fields("metadata", &id, capture, &uri);
+            let mut fields = self.fields("metadata", &id, capture, (&uri, &date));
             fields.push("WARC-Concurrent-To", &response_id);
             let block = warc_fields(capture.metadata.iter().map(|(name, value)| (*name, value.as_str())));
             self.record(fields, "application/warc-fields", &block)?;
@@ -346,20 +349,18 @@ impl Pen<'_> {
         self.file.commit()?;
         let filename = self.file.name.warc();
         let place = (filename.as_str(), offset, CdxLine::length_of(u64::from(length), &filename));
-        let (date, head) = (capture.date.to_string(), &measured.split.head);
+        let head = &measured.split.head;
         let line = CdxLine::new(&uri, &date, head, Some(&measured.payload_digest), place);
         Ok((Pointer { shard, file: self.file.name.serial, offset, length }, line))
     }
 
     fn response(
         &mut self,
+        mut fields: Fields,
         capture: &Capture<'_>,
         measured: &Measured,
-        uri: &str,
-        id: &str,
         request_id: Option<&str>,
     ) -> Result<(), Error> {
-        let mut fields = self.fields("response", id, capture, uri);
         if let Some(request_id) = request_id {
             fields.push("WARC-Concurrent-To", request_id);
         }
@@ -378,8 +379,8 @@ impl Pen<'_> {
         self.end()
     }
 
-    fn fields(&self, kind: &str, id: &str, capture: &Capture<'_>, uri: &str) -> Fields {
-        let mut fields = Fields::new(kind, id, capture.date);
+    fn fields(&self, kind: &str, id: &str, capture: &Capture<'_>, (uri, date): (&str, &str)) -> Fields {
+        let mut fields = Fields::new(kind, id, date);
         fields.push("WARC-Warcinfo-ID", &self.file.info_id);
         fields.push("WARC-Target-URI", uri);
         if let Some(ip) = capture.ip {

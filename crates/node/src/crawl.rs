@@ -131,8 +131,6 @@ struct Run {
     held: HashMap<FetchId, (Option<Captured>, Attempt)>,
     /// Breaking off a fetch under way.
     abandon: HashMap<FetchId, oneshot::Sender<()>>,
-    /// Orders under way, for the log.
-    orders: HashMap<FetchId, Order>,
     /// People who wait for a record to become durable.
     waiting: HashMap<Ticket, oneshot::Sender<Response>>,
     ended: Option<StopReason>,
@@ -179,7 +177,6 @@ impl Run {
             answers: VecDeque::new(),
             held: HashMap::new(),
             abandon: HashMap::new(),
-            orders: HashMap::new(),
             waiting: HashMap::new(),
             ended: None,
             unkept: false,
@@ -225,16 +222,14 @@ impl Run {
         match input {
             Input::Event(event) => self.step(event),
             Input::Fetched(outcome) => {
-                let Outcome { fetched, capture, unkept } = *outcome;
+                let Outcome { order, fetched, capture, unkept } = *outcome;
                 // First, so that what follows does not start another fetch.
                 if let Some(error) = unkept {
                     self.stop_unkept(error);
                 }
                 self.abandon.remove(&fetched.fetch);
-                if let Some(order) = self.orders.remove(&fetched.fetch) {
-                    let attempt = attempt(order, &fetched, Clock::now());
-                    self.held.insert(fetched.fetch, (capture, attempt));
-                }
+                let attempt = attempt(order, &fetched, Clock::now());
+                self.held.insert(fetched.fetch, (capture, attempt));
                 self.step(Event::Fetched(fetched));
             }
             Input::Durable(durable) => {
@@ -318,7 +313,6 @@ impl Run {
         let fetch = order.fetch;
         let (abandon, abandoned) = oneshot::channel();
         self.abandon.insert(fetch, abandon);
-        self.orders.insert(fetch, order.clone());
         let (fetcher, inputs) = (Rc::clone(&self.fetcher), self.inputs.clone());
         tokio::task::spawn_local(async move {
             let abandoned = async {

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nephila_archive::{Capture, Compression, Truncated, WarcWriter};
+use nephila_archive::{Capture, Compression, Content, Truncated, WarcWriter};
 use nephila_core::agent::{Cut, Ticket};
 use nephila_core::record::{Pointer, Record};
 use nephila_core::settings::Settings;
@@ -160,6 +160,7 @@ impl Writer {
             (Record::Robots(robots), _) => (robots.url.as_str(), robots.took, None, 0),
             _ => unreachable!("only attempts at URLs and robots.txt have captures"),
         };
+        let reservation = capture.reservation;
         let mut metadata = Vec::with_capacity(3);
         metadata.extend(via.map(|via| ("via", via)));
         metadata.push(("depth", depth.to_string()));
@@ -179,6 +180,9 @@ impl Writer {
             metadata: &metadata,
         };
         let at = self.archive.append(&capture, timestamp(now))?;
+        if let (Content::Memory(buffer), Some(reservation)) = (capture.response, reservation) {
+            reservation.leave(buffer);
+        }
         self.bytes_unsynced += u64::from(at.length);
         Ok(Pointer { shard: at.shard, file: at.file, offset: at.offset, length: at.length })
     }

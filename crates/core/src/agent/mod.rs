@@ -28,7 +28,7 @@ use crate::record::{Block, Failure, Found, HostRecord, How, Outcome, Record, Rob
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::time::{Mono, Now, Wall};
-use crate::url::{AddressKey, Host, Url};
+use crate::url::{AddressKey, Host, Url, identify};
 
 pub use event::*;
 pub use status::*;
@@ -313,8 +313,8 @@ impl Agent {
             let answered = matches!(settled.outcome, Outcome::Answered { .. });
             self.answered_unsettled -= u64::from(answered);
             self.queue -= u64::from(settled.outcome.is_final());
-            if let Ok(url) = Url::parse(&settled.url) {
-                let index = self.bench.index(&Host::of(&url));
+            if let Some((host, _)) = identify(&settled.url) {
+                let index = self.bench.index(&host);
                 let host = self.bench.host_mut(index);
                 host.pages += u64::from(answered);
                 if let Outcome::Retry { not_before, .. } = settled.outcome {

@@ -152,6 +152,8 @@ pub enum SetupError {
 
 /// What came of a request.
 pub struct Outcome {
+    /// What was asked for.
+    pub order: Order,
     /// For the core.
     pub fetched: Fetched,
     /// For the archive: there if and only if there is an answer.
@@ -333,7 +335,7 @@ impl Fetcher {
             contacted: progress.contacted,
             result,
         };
-        Outcome { fetched, capture, unkept: self.store.failure.take() }
+        Outcome { order, fetched, capture, unkept: self.store.failure.take() }
     }
 
     /// Everything up to the last byte.
@@ -396,8 +398,8 @@ impl Fetcher {
 
     /// The headers that are for this host alone.
     fn headers_of(&self, order: &Order) -> impl Iterator<Item = &HostHeader> {
-        let host = Host::of(&order.url);
-        self.host_headers.iter().filter(move |header| header.host == host)
+        let host = Host::name_of(&order.url);
+        self.host_headers.iter().filter(move |header| header.host.as_str() == host)
     }
 
     fn request(&self, order: &Order) -> Result<Request<Empty<Bytes>>, FetchError> {

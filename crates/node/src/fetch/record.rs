@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::ReadBufCursor;
@@ -34,31 +34,58 @@ const READ_BYTES: usize = 16 << 10;
 /// How much of what was sent is kept. Requests are ours and are far shorter.
 const SENT_BYTES_MAX: usize = 64 << 10;
 
+/// Buffers of recordings that are archived wait for the next ones: so many, beside the budget,
+const LEFT_MAX: usize = 64;
+/// and none larger than this.
+const LEFT_BYTES_MAX: usize = 64 << 10;
+
 /// Memory that recordings share.
 #[derive(Clone, Debug)]
-pub(super) struct Budget(Arc<Semaphore>);
+pub(super) struct Budget {
+    blocks: Arc<Semaphore>,
+    left: Left,
+}
+
+/// Buffers that recordings have left.
+type Left = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// A part of the budget; given back when dropped.
 #[derive(Debug)]
-pub struct Reservation(OwnedSemaphorePermit);
+pub struct Reservation {
+    blocks: OwnedSemaphorePermit,
+    left: Left,
+}
+
+impl Reservation {
+    /// Gives the memory back, and leaves the buffer that it was for to another recording: to have the kernel take and clear
+    /// the same pages again and again costs more than everything else about a buffer.
+    pub fn leave(self, mut buffer: Vec<u8>) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffer.capacity() <= LEFT_BYTES_MAX && left.len() < LEFT_MAX {
+            buffer.clear();
+            left.push(buffer);
+        }
+    }
+}
 
 impl Budget {
     pub(super) fn new(bytes: usize) -> Budget {
         let blocks = (bytes / BLOCK_BYTES).clamp(1, Semaphore::MAX_PERMITS);
-        Budget(Arc::new(Semaphore::new(blocks)))
+        Budget { blocks: Arc::new(Semaphore::new(blocks)), left: Left::default() }
     }
 
     /// Waits for the block that a recording begins with.
     pub(super) async fn first_block(&self) -> Reservation {
-        let permit = Arc::clone(&self.0).acquire_owned().await;
-        Reservation(permit.expect("the semaphore is never closed"))
+        let permit = Arc::clone(&self.blocks).acquire_owned().await;
+        let blocks = permit.expect("the semaphore is never closed");
+        Reservation { blocks, left: Arc::clone(&self.left) }
     }
 
     /// Adds blocks to a reservation, if there are any.
     fn grow(&self, reservation: &mut Reservation, blocks: usize) -> bool {
         let Ok(count) = u32::try_from(blocks) else { return false };
-        let Ok(more) = Arc::clone(&self.0).try_acquire_many_owned(count) else { return false };
-        reservation.0.merge(more);
+        let Ok(more) = Arc::clone(&self.blocks).try_acquire_many_owned(count) else { return false };
+        reservation.blocks.merge(more);
         true
     }
 }
@@ -170,9 +197,13 @@ impl Recording {
         if needed <= capacity {
             return true;
         }
-        let target = needed.max(2 * capacity).next_multiple_of(BLOCK_BYTES);
         let Some(reservation) = &mut self.reservation else { return false };
-        let missing = (target / BLOCK_BYTES).saturating_sub(reservation.0.num_permits());
+        if capacity == 0 {
+            let left = reservation.left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            self.received = left.unwrap_or_default();
+        }
+        let target = needed.max(2 * capacity).max(self.received.capacity()).next_multiple_of(BLOCK_BYTES);
+        let missing = (target / BLOCK_BYTES).saturating_sub(reservation.blocks.num_permits());
         if missing > 0 && !self.store.budget.grow(reservation, missing) {
             return false;
         }
@@ -304,7 +335,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn spills_above_the_limit_and_gives_its_memory_back() {
         let store = store(1 << 20, 100_000);
-        let free = store.budget.0.available_permits();
+        let free = store.budget.blocks.available_permits();
         for (length, spilled) in [(0, false), (100_000, false), (100_001, true), (1_000_000, true)] {
             let bytes: Vec<u8> = (0..length).map(|at: u32| at as u8).collect();
             let mut recording = recording(&store).await;
@@ -315,8 +346,34 @@ mod tests {
             assert_eq!(reservation.is_none(), spilled);
             assert_eq!(bytes_of(content), (spilled, bytes));
             drop(reservation);
-            assert_eq!(store.budget.0.available_permits(), free);
+            assert_eq!(store.budget.blocks.available_permits(), free);
         }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn buffers_are_used_again_and_stay_counted() {
+        let store = store(4 * BLOCK_BYTES, 1 << 20);
+        let mut first = recording(&store).await;
+        first.receive(&[1; 2 * BLOCK_BYTES]).unwrap();
+        let (Content::Memory(buffer), Some(reservation)) = first.into_content() else {
+            panic!("it is short")
+        };
+        let place = buffer.as_ptr();
+        reservation.leave(buffer);
+        assert_eq!(store.budget.blocks.available_permits(), 4);
+        let mut second = recording(&store).await;
+        second.receive(&[2; 7]).unwrap();
+        assert_eq!(
+            store.budget.blocks.available_permits(),
+            2,
+            "as large as the buffer is, not as it needs to be"
+        );
+        let (Content::Memory(buffer), Some(reservation)) = second.into_content() else {
+            panic!("it is short")
+        };
+        assert_eq!((buffer.as_ptr(), buffer.as_slice()), (place, &[2; 7][..]));
+        reservation.leave(Vec::with_capacity(LEFT_BYTES_MAX + 1));
+        assert!(store.budget.left.lock().unwrap().is_empty());
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -326,7 +383,7 @@ mod tests {
         let mut second = recording(&store).await;
         first.receive(&[1; 2 * BLOCK_BYTES]).unwrap();
         second.receive(&[2; 2 * BLOCK_BYTES]).unwrap();
-        assert_eq!(store.budget.0.available_permits(), 1, "the second gave its block back");
+        assert_eq!(store.budget.blocks.available_permits(), 1, "the second gave its block back");
         assert!(!bytes_of(first.into_content().0).0);
         assert!(bytes_of(second.into_content().0).0);
     }
