@@ -102,6 +102,12 @@ pub(crate) fn command() -> Command {
             .arg(option("hosts", "N", "Hosts that they are on [default: 1000]"))
             .arg(option("parallel", "N", "Requests at once [default: 64]"))
             .arg(option("compress", "HOW,...", "How archives are compressed, in turn [default: zstd,gzip]"))
+            .arg(option("peers", "NAME,...|none", "Crawlers to compare with [default: wget2,scrapy,spider]"))
+            .arg(option(
+                "peers-dir",
+                "DIR",
+                "Where they are installed and found again [default: removed at the end]",
+            ))
             .arg(option("plot", "FILE", "Write a plot here, as SVG")),
         )
         .subcommand(experiment_command("first-page", "Measure the time from the start to the first page"))
@@ -253,20 +259,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             }
             gap(&setup, &options)?
         }
-        "bench" => {
-            let default = BenchOptions::default();
-            let words = |name: &str| matches.get_one::<String>(name).map(|words| words.split(','));
-            let options = BenchOptions {
-                seed,
-                pages: number(matches, "pages", default.pages)?,
-                hosts: number(matches, "hosts", default.hosts)?,
-                parallel: number(matches, "parallel", default.parallel)?,
-                compress: words("compress")
-                    .map_or(default.compress, |words| words.map(str::to_owned).collect()),
-                plot: matches.get_one::<String>("plot").map(PathBuf::from),
-            };
-            bench(&setup, &options)?
-        }
+        "bench" => bench(&setup, &bench_options(matches, seed)?)?,
         "full-disk" => full_disk(&setup, &FullDiskOptions { seed, ..FullDiskOptions::default() })?,
         "memory" => memory(&setup, &MemoryOptions { seed, ..MemoryOptions::default() })?,
         "first-page" => first_page(&setup, &FirstPageOptions { seed, ..FirstPageOptions::default() })?,
@@ -326,6 +319,29 @@ fn work_on_frontier(matches: &ArgMatches) -> Ended {
         drained: number(matches, "drained", default.drained)?,
     })?;
     Ok(0)
+}
+
+fn bench_options(matches: &ArgMatches, seed: u64) -> Result<BenchOptions, Failure> {
+    let default = BenchOptions::default();
+    let word = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    Ok(BenchOptions {
+        seed,
+        pages: number(matches, "pages", default.pages)?,
+        hosts: number(matches, "hosts", default.hosts)?,
+        parallel: number(matches, "parallel", default.parallel)?,
+        compress: word("compress")
+            .map_or(default.compress, |words| words.split(',').map(str::to_owned).collect()),
+        peers: match word("peers") {
+            None => default.peers,
+            Some("none") => Vec::new(),
+            Some(names) => {
+                let peers = names.split(',').map(str::parse).collect::<Result<_, _>>();
+                peers.map_err(|error: anyhow::Error| Failure::usage(format!("--peers: {error}")))?
+            }
+        },
+        peers_dir: word("peers-dir").map(PathBuf::from),
+        plot: word("plot").map(PathBuf::from),
+    })
 }
 
 fn seconds(word: &str) -> Result<Duration, Failure> {

@@ -35,7 +35,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use bench::{BenchOptions, bench};
+pub use bench::{BenchOptions, Peer, bench};
 pub use connections::{ConnectionsOptions, connections};
 pub use first_page::{FirstPageOptions, first_page};
 pub use frontier::{FrontierExperiment, WorkOptions, frontier, frontier_work};

@@ -6,9 +6,13 @@
 
 mod floor;
 mod measure;
+mod peers;
 mod plot;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
@@ -17,9 +21,11 @@ use serde_json::json;
 use self::{
     floor::{Floor, floor},
     measure::Cost,
+    peers::Installed,
 };
 use super::{Outcome, Setup, crawler::Crawler, process::Processors, serve};
 use crate::web::{Web, WebConfig};
+pub use peers::Peer;
 
 const EXPERIMENT: &str = "bench";
 const RUN_MAX: Duration = Duration::from_secs(1_800);
@@ -27,6 +33,8 @@ const RUN_MAX: Duration = Duration::from_secs(1_800);
 const OF_FLOOR_MAX: f64 = 1.3;
 const GZIP_PER_CPU_S_MIN: f64 = 7_500.0;
 const ZSTD_PER_CPU_S_MIN: f64 = 8_000.0;
+/// Of pages per CPU-second with zstd, as a multiple of the best that a peer reaches.
+const OF_PEERS_MIN: [(Peer, f64); 2] = [(Peer::Wget2, 1.5), (Peer::Spider, 1.3)];
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]
@@ -41,6 +49,10 @@ pub struct BenchOptions {
     pub parallel: usize,
     /// How Nephila compresses its archive, in turn: values of `--compress`.
     pub compress: Vec<String>,
+    /// Other crawlers to compare with.
+    pub peers: Vec<Peer>,
+    /// Where they are installed, and found again the next time; a directory that is removed at the end if not given.
+    pub peers_dir: Option<PathBuf>,
     /// Where a plot goes, as SVG.
     pub plot: Option<PathBuf>,
 }
@@ -53,6 +65,8 @@ impl Default for BenchOptions {
             hosts: 1_000,
             parallel: 64,
             compress: vec!["zstd".to_owned(), "gzip".to_owned()],
+            peers: Peer::ALL.to_vec(),
+            peers_dir: None,
             plot: None,
         }
     }
@@ -75,7 +89,7 @@ struct Row {
     cost: Cost,
 }
 
-/// Crawls the same web with Nephila, measures the floor, and compares.
+/// Crawls the same web with Nephila and others, measures the floor, and compares.
 pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
     ensure!(options.hosts > 0 && options.pages >= options.hosts, "there must be at least one page a host");
     let Some(processors) = Processors::two()? else {
@@ -84,6 +98,7 @@ pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
     let place = setup.place()?;
     let mut outcome = Outcome::new(EXPERIMENT);
     let (mut rows, mut floors) = (Vec::new(), Vec::new());
+    let (peers, missing) = install(setup, options, place.path());
     for kind in ["bench", "bench-gzip"] {
         processors.be_with_web()?;
         let web = web(options, kind)?;
@@ -103,9 +118,25 @@ pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
         let archive = archive.context("no way to compress is given")?;
         setup.say("the parts of a page alone");
         floors.push(floor(&web, &archive, options.parallel)?);
+        for peer in &peers {
+            let (name, with) = (peer.peer, options.parallel);
+            for (who, connections) in
+                [(format!("{name}"), None), (format!("{name}, {with} at once"), Some(with))]
+            {
+                let out = place.path().join(format!("{kind}-{name}-{}", connections.unwrap_or(0)));
+                setup.say(&who);
+                web.reset();
+                let cost = measure::run(&mut peer.command(&web, &out, connections)?, RUN_MAX)?;
+                rows.push(row(setup, who, name.job(), kind, &web, cost));
+                // What it kept is of no interest, and there may be much of it.
+                let _ = std::fs::remove_dir_all(out.join("files"));
+            }
+        }
     }
     bars(&mut outcome, &rows, &floors[0]);
-    outcome.table = table(&rows, &floors);
+    peer_bars(&mut outcome, &rows);
+    outcome.table =
+        table(&rows, &floors) + &missing.iter().map(|why| format!("missing: {why}\n")).collect::<String>();
     if let Some(path) = &options.plot {
         let bars: Vec<(String, f64)> = rows.iter().map(|row| (row.label(), row.pages_per_cpu_s)).collect();
         let title =
@@ -114,8 +145,23 @@ pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     outcome.figure("rows", json!(rows));
+    outcome.figure("missing", json!(missing));
     outcome.figure("floor", json!({ "plain": floors[0], "served_gzip": floors[1] }));
     Ok(outcome)
+}
+
+/// Those of the peers that can be had, and why the others cannot.
+fn install(setup: &Setup, options: &BenchOptions, dir: &Path) -> (Vec<Installed>, Vec<String>) {
+    let dir = options.peers_dir.clone().unwrap_or_else(|| dir.join("peers"));
+    let (mut installed, mut missing) = (Vec::new(), Vec::new());
+    for peer in &options.peers {
+        setup.say(format!("looking for {peer}"));
+        match peer.install(&dir) {
+            Ok(found) => installed.push(found),
+            Err(error) => missing.push(format!("{peer}: {error:#}")),
+        }
+    }
+    (installed, missing)
 }
 
 fn web(options: &BenchOptions, kind: &str) -> anyhow::Result<Web> {
@@ -134,7 +180,7 @@ fn web(options: &BenchOptions, kind: &str) -> anyhow::Result<Web> {
 fn nephila(
     setup: &Setup,
     options: &BenchOptions,
-    dir: &std::path::Path,
+    dir: &Path,
     name: &str,
     web: &Web,
 ) -> anyhow::Result<Crawler> {
@@ -191,6 +237,25 @@ fn bars(outcome: &mut Outcome, rows: &[Row], floor: &Floor) {
             format!("{times:.2} ({:.1} us of {floor_us:.1} us)", row.cpu_us_per_page),
             times <= OF_FLOOR_MAX,
         );
+    }
+}
+
+/// How Nephila, with zstd, compares with the best of each peer that was measured.
+fn peer_bars(outcome: &mut Outcome, rows: &[Row]) {
+    let best = |who: &str| {
+        let plain = rows.iter().filter(|row| !row.served_gzip && row.who.starts_with(who));
+        plain.map(|row| row.pages_per_cpu_s).max_by(f64::total_cmp)
+    };
+    for (peer, times_min) in OF_PEERS_MIN {
+        if let (Some(ours), Some(theirs)) = (best("nephila zstd"), best(peer.name())) {
+            let times = ours / theirs.max(1e-9);
+            outcome.bar(
+                format!("pages per CPU-second, as a multiple of the best of {peer}"),
+                format!(">= {times_min}"),
+                format!("{times:.2}"),
+                times >= times_min,
+            );
+        }
     }
 }
 
