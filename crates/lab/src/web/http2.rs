@@ -11,7 +11,9 @@ use h2::{
     server::{Builder, SendResponse},
 };
 use http::{HeaderName, HeaderValue, Response, header};
+use socket2::SockRef;
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     task::JoinSet,
     time::{sleep, timeout},
@@ -32,9 +34,13 @@ type Piece = std::io::Cursor<Vec<u8>>;
 /// More requests at once than this are not even looked at. One is what a crawler has.
 const STREAMS_MAX: u32 = 16;
 const HEADERS_MAX: usize = 64;
+/// How long a client has to close a connection that was closed here.
+const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// Serves one connection to its end.
 pub(super) async fn serve(mut session: Session, stream: TlsStream<TcpStream>) {
+    // A second handle, so that the connection can be closed slowly.
+    let socket = SockRef::from(stream.get_ref().0).try_clone();
     let handshake = Builder::new().max_concurrent_streams(STREAMS_MAX).handshake::<_, Piece>(stream);
     let Ok(Ok(mut connection)) = timeout(HANDSHAKE_MAX, handshake).await else { return };
     let mut answers = JoinSet::new();
@@ -66,6 +72,19 @@ pub(super) async fn serve(mut session: Session, stream: TlsStream<TcpStream>) {
     // Answers that are under way notice that the connection is gone, and have the judge know.
     drop(connection);
     while answers.join_next().await.is_some() {}
+    if let Ok(socket) = socket {
+        linger(socket.into()).await;
+    }
+}
+
+/// Waits until the client has closed too. Closed at once, a socket answers what is still on its way with a reset, and whoever
+/// is told so need not read what was sent before it.
+async fn linger(socket: std::net::TcpStream) {
+    let Ok(mut socket) = TcpStream::from_std(socket) else { return };
+    if socket.shutdown().await.is_ok() {
+        let mut ignored = [0; 1024];
+        let _ = timeout(LINGER_MAX, async { while matches!(socket.read(&mut ignored).await, Ok(1..)) {} }).await;
+    }
 }
 
 fn read(request: &http::Request<RecvStream>) -> Result<Request, String> {
