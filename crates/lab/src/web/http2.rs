@@ -83,7 +83,8 @@ async fn linger(socket: std::net::TcpStream) {
     let Ok(mut socket) = TcpStream::from_std(socket) else { return };
     if socket.shutdown().await.is_ok() {
         let mut ignored = [0; 1024];
-        let _ = timeout(LINGER_MAX, async { while matches!(socket.read(&mut ignored).await, Ok(1..)) {} }).await;
+        let _ =
+            timeout(LINGER_MAX, async { while matches!(socket.read(&mut ignored).await, Ok(1..)) {} }).await;
     }
 }
 
