@@ -18,6 +18,8 @@ const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 /// So many 429 or 503 in a row are waited for as Retry-After says; after that, at least for the back-off.
 const RETRY_AFTER_TRUSTED: u32 = 3;
 
+/// How many URLs of a host are remembered for a connection that was closed instead of an answer.
+const CLOSED_URLS_MAX: usize = 64;
 /// A name that does not exist is asked for this often before it is given up.
 const NO_SUCH_NAME_ASKS: u32 = 3;
 
@@ -69,7 +71,13 @@ impl Agent {
         let (outcome, attempts, page) = match &mut fetched.result {
             Ok(answer) => self.judge_answer(index, &due, contacted, ended, answer, now, out),
             Err(error) => {
-                let (outcome, attempts) = self.judge_failure(index, &due, error.failure, ended, now, out);
+                let failure = match error.failure {
+                    Failure::NotTried if !contacted.is_empty() && self.is_closed_again(index, &due.url) => {
+                        Failure::Disconnected
+                    }
+                    failure => failure,
+                };
+                let (outcome, attempts) = self.judge_failure(index, &due, failure, ended, now, out);
                 (outcome, attempts, PageLinks::default())
             }
         };
@@ -172,6 +180,21 @@ impl Agent {
             None => Outcome::Failed { failure, status },
         };
         (outcome, due.attempts.saturating_add(1))
+    }
+
+    /// Whether a connection was closed instead of an answer to this URL, and not for the first time: then it is no accident of
+    /// connections that are kept, and costs the URL an attempt.
+    fn is_closed_again(&mut self, index: u32, url: &Url) -> bool {
+        let host = self.bench.host_mut(index);
+        let url = Fingerprint::of(url);
+        if host.closed_urls.contains(&url) {
+            return true;
+        }
+        if host.closed_urls.len() >= CLOSED_URLS_MAX {
+            host.closed_urls.pop_front();
+        }
+        host.closed_urls.push_back(url);
+        false
     }
 
     /// Whether a URL is answered with 429 or 503 by a host that was well, and not for the first time: then it is the URL that

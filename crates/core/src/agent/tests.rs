@@ -842,6 +842,16 @@ fn a_connection_that_had_been_closed_costs_no_attempt() {
     assert_eq!(rig.outcome(A), Some((answered(200).unwrap(), 1)));
 }
 
+/// A page that makes its server hang up is not asked for again and again for nothing.
+#[test]
+fn a_connection_that_is_closed_again_costs_an_attempt() {
+    let rig =
+        Rig::with(&[(A_ROBOTS, vec![status(404)]), (A, vec![fail(Failure::NotTried); 9])]).crawl(&[A], DAY);
+    assert_eq!(rig.times(A).len(), 5);
+    let failed = Outcome::Failed { failure: Failure::Disconnected, status: None };
+    assert_eq!(rig.outcome(A), Some((failed, 4)));
+}
+
 #[test]
 fn limits_end_the_crawl() {
     let secs = Duration::from_secs;

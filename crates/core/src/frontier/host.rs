@@ -202,6 +202,8 @@ pub struct HostState {
     pub response: Option<Duration>,
     /// URLs that it answered with 429 or 503 although it was well before.
     pub busy_urls: VecDeque<Fingerprint>,
+    /// URLs instead of whose answer a connection was closed that had been kept.
+    pub closed_urls: VecDeque<Fingerprint>,
     /// Failures in a row.
     pub failures: u32,
     /// The first of them.
@@ -230,6 +232,7 @@ impl HostState {
             not_before_wall: Wall(0),
             response: None,
             busy_urls: VecDeque::new(),
+            closed_urls: VecDeque::new(),
             failures: 0,
             failing_since: None,
             failure: None,

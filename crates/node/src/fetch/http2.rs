@@ -12,7 +12,7 @@ use http::header::HOST;
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
 use nephila_core::agent::{Cut, FetchError};
 use nephila_core::record::Failure;
@@ -133,8 +133,9 @@ async fn drain(
             () = sleep_until(until) => return Ok(Some(Cut::Time)),
         };
         match frame {
-            None => return Ok(None),
-            Some(Err(_)) => return Ok(Some(Cut::Disconnect)),
+            // A stream that was reset with "no error", or whose connection said goodbye, has no end of its own.
+            None if body.is_end_stream() => return Ok(None),
+            None | Some(Err(_)) => return Ok(Some(Cut::Disconnect)),
             // Trailers are no data, and nothing in HTTP/1.1 without chunks.
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { continue };

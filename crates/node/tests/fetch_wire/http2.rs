@@ -33,9 +33,9 @@ async fn answer_to(path: &str, mut respond: SendResponse<bytes::Bytes>) {
     body.send_data("<a href=/x>".into(), false).ok();
     match path {
         "/stalled" => std::future::pending().await,
-        "/reset" => {
+        "/reset" | "/half" => {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            body.send_reset(Reason::INTERNAL_ERROR);
+            body.send_reset(if path == "/half" { Reason::NO_ERROR } else { Reason::INTERNAL_ERROR });
         }
         "/endless" => loop {
             body.reserve_capacity(10_000);
@@ -127,6 +127,8 @@ fn bodies_are_cut_as_over_http1() {
             ("/endless", Cut::Length),
             ("/stalled", Cut::Time),
             ("/reset", Cut::Disconnect),
+            // It is no error, and no end either.
+            ("/half", Cut::Disconnect),
             ("/short", Cut::Disconnect),
         ] {
             let outcome = ask(&fetcher, &server, path).await;
@@ -136,7 +138,7 @@ fn bodies_are_cut_as_over_http1() {
         let (bytes, spilled) = recorded(&mut outcome);
         assert!(spilled && (300_000..400_000).contains(&bytes.len()), "{}", bytes.len());
         assert_eq!(failure(&ask(&fetcher, &server, "/silent").await), Failure::Timeout);
-        assert_eq!(server.connections(), 7, "none of them is used again");
+        assert_eq!(server.connections(), 8, "none of them is used again");
     });
 }
 
