@@ -14,8 +14,8 @@ pub const ERRANDS_MAX: usize = 64;
 /// Origins (scheme and port) of one host whose robots.txt is kept.
 pub const ORIGINS_MAX: usize = 64;
 
-/// URLs of one host that are remembered as having been answered with 429 or 503.
-pub const BUSY_URLS_MAX: usize = 64;
+/// URLs of one host that are remembered as having been answered with 429 or 503, and as many with a closed connection.
+pub const TROUBLED_URLS_MAX: usize = 64;
 
 /// Addresses of a host that one fetch may try.
 pub const ADDRESSES_MAX: usize = 4;

@@ -1,11 +1,12 @@
 //! What the end of a request means: for the URL, for its host, for its address, and for the links found.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::rules::target;
 use super::{Action, Agent, Answer, Content, Cut, Due, Fetched, Task};
 use crate::frontier::{Place, RulesOf, Trouble};
-use crate::limits::{BUSY_URLS_MAX, WAIT_MAX};
+use crate::limits::{TROUBLED_URLS_MAX, WAIT_MAX};
 use crate::parse::Link;
 use crate::politeness;
 use crate::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
@@ -18,8 +19,6 @@ const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 /// So many 429 or 503 in a row are waited for as Retry-After says; after that, at least for the back-off.
 const RETRY_AFTER_TRUSTED: u32 = 3;
 
-/// How many URLs of a host are remembered for a connection that was closed instead of an answer.
-const CLOSED_URLS_MAX: usize = 64;
 /// A name that does not exist is asked for this often before it is given up.
 const NO_SUCH_NAME_ASKS: u32 = 3;
 
@@ -185,16 +184,7 @@ impl Agent {
     /// Whether a connection was closed instead of an answer to this URL, and not for the first time: then it is no accident of
     /// connections that are kept, and costs the URL an attempt.
     fn is_closed_again(&mut self, index: u32, url: &Url) -> bool {
-        let host = self.bench.host_mut(index);
-        let url = Fingerprint::of(url);
-        if host.closed_urls.contains(&url) {
-            return true;
-        }
-        if host.closed_urls.len() >= CLOSED_URLS_MAX {
-            host.closed_urls.pop_front();
-        }
-        host.closed_urls.push_back(url);
-        false
+        met_before(&mut self.bench.host_mut(index).closed_urls, url)
     }
 
     /// Whether a URL is answered with 429 or 503 by a host that was well, and not for the first time: then it is the URL that
@@ -204,15 +194,7 @@ impl Agent {
         if host.failures > 0 {
             return false;
         }
-        let url = Fingerprint::of(url);
-        if host.busy_urls.contains(&url) {
-            return true;
-        }
-        if host.busy_urls.len() >= BUSY_URLS_MAX {
-            host.busy_urls.pop_front();
-        }
-        host.busy_urls.push_back(url);
-        false
+        met_before(&mut host.busy_urls, url)
     }
 
     /// An origin failed. If others of its host answer, it alone is left alone for longer and longer, and this says until when;
@@ -384,4 +366,17 @@ struct PageLinks {
     found: Vec<Found>,
     left_out: LeftOut,
     flags: PageFlags,
+}
+
+/// Whether a URL is one of these; it is one from now on, and the oldest makes room.
+fn met_before(urls: &mut VecDeque<Fingerprint>, url: &Url) -> bool {
+    let url = Fingerprint::of(url);
+    if urls.contains(&url) {
+        return true;
+    }
+    if urls.len() >= TROUBLED_URLS_MAX {
+        urls.pop_front();
+    }
+    urls.push_back(url);
+    false
 }

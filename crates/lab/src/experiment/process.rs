@@ -42,10 +42,19 @@ fn clock(id: ClockId) -> Duration {
 
 /// Memory of a process that is in use now.
 pub(super) fn rss_bytes(pid: u32) -> anyhow::Result<u64> {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// The most that it ever had in use.
+pub(super) fn rss_max_bytes(pid: u32) -> anyhow::Result<u64> {
+    status_bytes(pid, "VmHWM:")
+}
+
+fn status_bytes(pid: u32, field: &str) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
-    let kib: u64 = kib.with_context(|| format!("{path} has no VmRSS"))?.parse()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix(field)?.split_whitespace().next());
+    let kib: u64 = kib.with_context(|| format!("{path} has no {field}"))?.parse()?;
     Ok(kib * 1_024)
 }
 

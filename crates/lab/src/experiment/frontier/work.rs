@@ -28,7 +28,7 @@ use super::{
     Drained, Mark, Moved, Report,
     links::{Links, host_name, url},
 };
-use crate::experiment::process::{process_cpu, thread_cpu};
+use crate::experiment::process::{process_cpu, rss_bytes, rss_max_bytes, thread_cpu};
 
 const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 /// A snapshot is taken when the journal has grown by this.
@@ -375,8 +375,8 @@ impl Work {
             cpu_us_per_url: since.cpu.as_secs_f64() * 1e6 / urls,
             read_bytes_per_url: (usage.read_bytes - since.read_bytes) as f64 / urls,
             written_bytes_per_url: (usage.written_bytes + self.log.end() - since.written_bytes) as f64 / urls,
-            rss_bytes: status_bytes("VmRSS:")?,
-            rss_max_bytes: status_bytes("VmHWM:")?,
+            rss_bytes: rss_bytes(std::process::id())?,
+            rss_max_bytes: rss_max_bytes(std::process::id())?,
             disk_bytes: dir_bytes(&self.dir)?,
             text_bytes: links.text_bytes,
             pause_s: pause.wall.as_secs_f64(),
@@ -464,12 +464,6 @@ fn first_mark(urls: u64) -> u64 {
 fn mark_after(mark: u64) -> u64 {
     let power = 10u64.pow(mark.ilog10());
     MARKS.iter().map(|digit| digit * power).find(|next| *next > mark).unwrap_or(10 * power)
-}
-
-fn status_bytes(field: &str) -> anyhow::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
-    let kib = status.lines().find_map(|line| line.strip_prefix(field)?.split_whitespace().next());
-    Ok(kib.with_context(|| format!("no {field}"))?.parse::<u64>()? * 1_024)
 }
 
 fn dir_bytes(dir: &Path) -> anyhow::Result<u64> {
