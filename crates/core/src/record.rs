@@ -94,6 +94,8 @@ pub struct Settled {
     pub depth: u16,
     /// As in [`Found`].
     pub how: How,
+    /// The place of the record that it was found in.
+    pub found_in: u64,
     /// Attempts that the URL has used up, this one included if it counts as one.
     pub attempts: u8,
     /// Whether a server was asked.

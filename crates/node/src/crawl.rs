@@ -34,7 +34,7 @@ use crate::fetch::{Captured, FetchConfig, Fetcher, Outcome, SetupError};
 use crate::fetch_log::Attempt;
 use crate::summary::Summary;
 use crate::why::Crawl;
-use crate::writer::{self, Done, Job, Opened, WriteError, Writing};
+use crate::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
 
 /// Inputs that are handled before the display and the timers get a look in again.
 const INPUTS_MAX: usize = 256;
@@ -95,7 +95,7 @@ impl CrawlError {
 enum Input {
     Event(Event),
     Fetched(Box<Outcome>),
-    Durable(Vec<Done>),
+    Written(Written),
     WriterEnded,
 }
 
@@ -137,6 +137,10 @@ struct Run {
     /// An answer could not be kept, and that was said.
     unkept: bool,
     dir: PathBuf,
+    /// The place of the last snapshot, and after how many bytes the next one follows.
+    snapshot_at: u64,
+    snapshot_bytes: u64,
+    snapshot_under_way: bool,
     /// The totals when this run began.
     before: Totals,
 }
@@ -158,6 +162,7 @@ impl Run {
         let spill = directory::spill(dir);
         std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
         let (inputs, received) = unbounded_channel();
+        let snapshot_at = opened.writer.end();
         let writing = start_writing(opened.writer, inputs.clone())?;
         let requests = control::serve(&directory::control_socket(dir)).map_err(CrawlError::Control)?;
         Ok(Run {
@@ -181,6 +186,9 @@ impl Run {
             ended: None,
             unkept: false,
             dir: dir.to_owned(),
+            snapshot_at,
+            snapshot_bytes: config.snapshot_bytes,
+            snapshot_under_way: false,
         })
     }
 
@@ -190,7 +198,14 @@ impl Run {
         let mut ticks = tokio::time::interval(DISPLAY_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut actions = Vec::new();
-        self.agent.start(Clock::now(), stored_hosts(&self.store), self.store.kept_out(), &mut actions);
+        let hosts = match stored_hosts(&mut self.store) {
+            Ok(hosts) => hosts,
+            Err(error) => {
+                self.fail(&error);
+                return StopReason::Error;
+            }
+        };
+        self.agent.start(Clock::now(), hosts, self.store.kept_out(), &mut actions);
         self.before = self.agent.status(Clock::now()).totals;
         self.perform(actions);
         self.settle();
@@ -232,10 +247,22 @@ impl Run {
                 self.held.insert(fetched.fetch, (capture, attempt));
                 self.step(Event::Fetched(fetched));
             }
-            Input::Durable(durable) => {
+            Input::Written(Written::Snapshot(done)) => {
+                self.snapshot_under_way = false;
+                if let Err(error) = self.store.end_snapshot(done) {
+                    self.fail(&error);
+                }
+            }
+            Input::Written(Written::Records(durable, end)) => {
                 for Done { ticket, place, record } in durable {
                     if let Record::Settled(settled) = &*record {
-                        self.store.settle(place, settled);
+                        match self.store.settle(place, settled) {
+                            Ok(decided) if decided.is_news() => {
+                                self.answers.push_back(Event::Decided(decided))
+                            }
+                            Ok(_) => {}
+                            Err(error) => self.fail(&error),
+                        }
                     }
                     if let Some(reply) = self.waiting.remove(&ticket) {
                         // Whoever asked may have gone.
@@ -243,6 +270,7 @@ impl Run {
                     }
                     self.step(Event::Recorded { ticket, place, record });
                 }
+                self.snapshot_if_due(end);
             }
             Input::WriterEnded => {
                 self.ended.get_or_insert(StopReason::Error);
@@ -266,9 +294,14 @@ impl Run {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Admit { place, record } => {
-                    self.answers.push_back(Event::Admitted(self.store.admit(place, &record)));
-                }
+                Action::Admit { place, record } => match self.store.admit(place, &record) {
+                    Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
+                    Err(error) => self.fail(&error),
+                },
+                Action::Decide => match self.store.decide() {
+                    Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
+                    Err(error) => self.fail(&error),
+                },
                 Action::Take { host, max, fresh_first } => {
                     match self.store.take(&host, max, fresh_first, Clock::now().wall) {
                         Ok(taken) => self.answers.push_back(Event::Taken(taken)),
@@ -279,7 +312,11 @@ impl Run {
                     let record = self.store.record(place).ok().map(Box::new);
                     self.answers.push_back(Event::Recalled { host, record, place });
                 }
-                Action::PutBack { host, due } => self.store.put_back(&host, due),
+                Action::PutBack { host, due } => {
+                    if let Err(error) = self.store.put_back(&host, &due) {
+                        self.fail(&error);
+                    }
+                }
                 Action::Resolve { host } => {
                     let (resolver, inputs) = (Rc::clone(&self.resolver), self.inputs.clone());
                     tokio::task::spawn_local(async move {
@@ -325,6 +362,20 @@ impl Run {
         });
     }
 
+    /// Has the store written down when enough has happened since it was. `end` is behind the last record that is folded in.
+    fn snapshot_if_due(&mut self, end: u64) {
+        if self.snapshot_under_way || end - self.snapshot_at < self.snapshot_bytes {
+            return;
+        }
+        match self.store.begin_snapshot(end) {
+            Ok(job) => {
+                self.snapshot_under_way = self.writing.snapshot(job);
+                self.snapshot_at = end;
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
     /// An answer could not be kept: settles what is in flight and ends.
     fn stop_unkept(&mut self, error: std::io::Error) {
         let reason = if nephila_disk::is_full(&error) { StopReason::DiskFull } else { StopReason::Error };
@@ -352,7 +403,7 @@ impl Run {
             question => {
                 let mut crawl = Crawl {
                     agent: &mut self.agent,
-                    store: &self.store,
+                    store: &mut self.store,
                     dir: &self.dir,
                     running: true,
                     finished: false,
@@ -392,7 +443,10 @@ impl Run {
         let record = Box::new(Record::RunEnded { elapsed: run_elapsed });
         self.writing.write(Job { ticket: Ticket(0), record, capture: None, attempt: None }, now.wall);
         let dir = directory.path();
-        let closed = self.writing.finish().map_err(CrawlError::from).and_then(|()| {
+        let store = &mut self.store;
+        let closed = self.writing.finish().map_err(CrawlError::from).and_then(|end| {
+            // The next start need not fold the journal again.
+            store.begin_snapshot(end).and_then(|job| job.run()).map_err(WriteError::from)?;
             nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
                 .map_err(CrawlError::Index)?;
             if reason == StopReason::Finished {
@@ -414,14 +468,13 @@ impl Run {
 /// Says what opening the crawl found broken.
 fn say_mended(opened: &Opened, display: &Display) {
     let (store, pages) = (&opened.store, opened.lost_pages);
-    match (store.damaged(), store.torn_bytes()) {
-        (Some(kept), bytes) => crate::display::note(&format!(
-            "warning: the journal is damaged: {bytes} bytes of it do not count any more and are kept in {}; what they \
-             recorded is found and fetched again",
-            kept.display()
+    match (store.is_damaged(), store.torn_bytes()) {
+        (true, bytes) => crate::display::note(&format!(
+            "warning: the journal is damaged: {bytes} bytes of it do not count any more and are kept beside it in files named \
+             damaged-*; what they recorded is found and fetched again"
         )),
-        (None, 0) => {}
-        (None, bytes) => {
+        (false, 0) => {}
+        (false, bytes) => {
             display.say(&format!("note: cut {bytes} bytes that a crash left unfinished in the journal"))
         }
     }
@@ -441,21 +494,25 @@ fn start_writing(writer: writer::Writer, inputs: UnboundedSender<Input>) -> Resu
         }
     }
     let last = Last(inputs);
-    Writing::start(writer, move |durable| {
-        let _ = last.0.send(Input::Durable(durable));
+    Writing::start(writer, move |written| {
+        let _ = last.0.send(Input::Written(written));
     })
     .map_err(CrawlError::Start)
 }
 
 /// What the store holds, for the agent to start from.
-pub(crate) fn stored_hosts(store: &Store) -> impl Iterator<Item = StoredHost> + '_ {
-    store.hosts().map(|(host, queue)| StoredHost {
-        host: host.clone(),
-        known: queue.known,
-        queued: queue.waiting,
-        due: queue.due,
-        next: queue.next,
-    })
+pub fn stored_hosts(store: &mut Store) -> nephila_store::Result<Vec<StoredHost>> {
+    let mut hosts = Vec::new();
+    store.hosts(&mut |host, queue| {
+        hosts.push(StoredHost {
+            host: host.clone(),
+            known: queue.known,
+            queued: queue.waiting,
+            due: queue.due,
+            next: queue.next,
+        });
+    })?;
+    Ok(hosts)
 }
 
 fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {

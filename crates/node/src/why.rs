@@ -18,7 +18,7 @@ use crate::control::{HostSort, Request, Response, block_name};
 use crate::crawl::stored_hosts;
 use crate::directory::{self, DirectoryError, Lock, Recorded};
 use crate::report::{self, Captured, FoundBy, UrlState, Why};
-use crate::writer::{pointer_of, store_limits};
+use crate::writer::{pointer_of, store_options};
 
 /// Why a question about a crawl that does not run has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum AskError {
 /// What a question is answered from.
 pub(crate) struct Crawl<'a> {
     pub agent: &'a mut Agent,
-    pub store: &'a Store,
+    pub store: &'a mut Store,
     pub dir: &'a Path,
     pub running: bool,
     pub finished: bool,
@@ -75,7 +75,7 @@ impl Crawl<'_> {
         }
     }
 
-    fn why(&self, url: &Url, now: Now) -> Response {
+    fn why(&mut self, url: &Url, now: Now) -> Response {
         let known = match self.store.look_up(url) {
             Ok(known) => known,
             Err(error) => return Response::Refused { why: format!("the journal cannot be read: {error}") },
@@ -237,24 +237,24 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
         _ => None,
     };
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let limits = store_limits(&recorded.config.settings);
+    let options = store_options(&recorded.config);
     if let Some(record) = record {
         let _lock = Lock::take(dir)?;
         if !Store::exists(&*disk, dir)? {
             return Ok(Response::Refused { why: "the crawl has no journal to write that into".to_owned() });
         }
-        let (_, mut journal) = Store::open(disk, dir, limits, &|_| true, &mut |_, _| {})?;
+        let (_, mut journal) = Store::open(disk, dir, options, &|_| true, &mut |_, _| {})?;
         journal.append(&record)?;
         journal.sync()?;
         return Ok(Response::Done);
     }
     let mut agent = Agent::new(recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
-    let store = Store::open_read_only(disk, dir, limits, &|_| true, &mut |place, record| {
+    let mut store = Store::open_read_only(disk, dir, options, &|_| true, &mut |place, record| {
         agent.replay(place, record)
     })?;
     let now = Clock::now();
-    agent.start(now, stored_hosts(&store), store.kept_out(), &mut Vec::new());
+    agent.start(now, stored_hosts(&mut store)?, store.kept_out(), &mut Vec::new());
     let mut crawl =
-        Crawl { agent: &mut agent, store: &store, dir, running: false, finished: recorded.finished };
+        Crawl { agent: &mut agent, store: &mut store, dir, running: false, finished: recorded.finished };
     Ok(crawl.answer(request, now))
 }

@@ -20,7 +20,8 @@ use nephila_core::record::{Pointer, Record};
 use nephila_core::settings::Settings;
 use nephila_core::time::Wall;
 use nephila_disk::Disk;
-use nephila_store::{Journal, Store, StoreLimits};
+use nephila_store::frontier::SnapshotDone;
+use nephila_store::{FrontierOptions, Journal, Store, StoreJob, StoreLimits};
 
 use crate::config::{Compress, Config, Durability};
 use crate::directory;
@@ -209,11 +210,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Finishes the open archive file and everything else. Call after the last commit.
-    pub fn close(mut self) -> Result<(), WriteError> {
+    /// Finishes the open archive file and everything else, and gives back the place behind the last record. Call after the
+    /// last commit.
+    pub fn close(mut self) -> Result<u64, WriteError> {
         self.sync()?;
         self.archive.close()?;
-        Ok(())
+        Ok(self.journal.end())
+    }
+
+    /// The place behind the last record.
+    pub fn end(&self) -> u64 {
+        self.journal.end()
     }
 }
 
@@ -221,24 +228,43 @@ fn timestamp(at: Wall) -> Timestamp {
     Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX)
 }
 
+/// What has become durable.
+pub enum Written {
+    /// Records, and the place of the next one.
+    Records(Vec<Done>, u64),
+    /// A snapshot of the store.
+    Snapshot(SnapshotDone),
+}
+
+/// What the thread is asked to do.
+enum Task {
+    Write(Box<Job>, Wall),
+    Snapshot(Box<StoreJob>),
+}
+
 /// A [`Writer`] on a thread of its own.
 pub struct Writing {
-    jobs: Sender<(Job, Wall)>,
-    thread: JoinHandle<Result<(), WriteError>>,
+    tasks: Sender<Task>,
+    thread: JoinHandle<Result<u64, WriteError>>,
 }
 
 impl Writing {
-    /// Starts the thread. `done` is called on it with records that have become durable, and must not block for long.
-    pub fn start(writer: Writer, done: impl FnMut(Vec<Done>) + Send + 'static) -> std::io::Result<Writing> {
-        let (jobs, received) = channel();
+    /// Starts the thread. `done` is called on it with what has become durable, and must not block for long.
+    pub fn start(writer: Writer, done: impl FnMut(Written) + Send + 'static) -> std::io::Result<Writing> {
+        let (tasks, received) = channel();
         let thread =
             std::thread::Builder::new().name("writer".into()).spawn(move || run(writer, &received, done))?;
-        Ok(Writing { jobs, thread })
+        Ok(Writing { tasks, thread })
     }
 
     /// Queues a job; the agent bounds how many there can be. False once the thread has failed: [`Writing::finish`] says why.
     pub fn write(&self, job: Job, now: Wall) -> bool {
-        self.jobs.send((job, now)).is_ok()
+        self.tasks.send(Task::Write(Box::new(job), now)).is_ok()
+    }
+
+    /// Has a snapshot written once the journal before it is synced. One at a time.
+    pub fn snapshot(&self, job: StoreJob) -> bool {
+        self.tasks.send(Task::Snapshot(Box::new(job))).is_ok()
     }
 
     /// Whether the thread has ended before it was told to.
@@ -246,9 +272,9 @@ impl Writing {
         self.thread.is_finished()
     }
 
-    /// Writes what is queued, closes everything and ends the thread.
-    pub fn finish(self) -> Result<(), WriteError> {
-        drop(self.jobs);
+    /// Writes what is queued, closes everything and ends the thread. Gives back the place behind the last record.
+    pub fn finish(self) -> Result<u64, WriteError> {
+        drop(self.tasks);
         match self.thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -256,34 +282,49 @@ impl Writing {
     }
 }
 
-fn run(
-    mut writer: Writer,
-    jobs: &Receiver<(Job, Wall)>,
-    mut done: impl FnMut(Vec<Done>),
-) -> Result<(), WriteError> {
+fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)) -> Result<u64, WriteError> {
     let pace = writer.pace;
     let mut synced = Instant::now();
+    let mut snapshots: Option<JoinHandle<nephila_store::Result<SnapshotDone>>> = None;
     let mut open = true;
     while open {
-        let mut batch = 0;
-        match jobs.recv_timeout(pace.sync_every) {
-            Ok((job, now)) => {
-                writer.write(job, now)?;
-                batch += 1;
+        let mut snapshot = None;
+        let mut next = match tasks.recv_timeout(pace.sync_every) {
+            Ok(task) => Some(task),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                open = false;
+                None
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => open = false,
-        }
+        };
         // What else is there already goes along, but the first does not wait long for it.
         let began = Instant::now();
-        while batch < BATCH_MAX && began.elapsed() < pace.settle_delay {
-            let Ok((job, now)) = jobs.try_recv() else { break };
-            writer.write(job, now)?;
-            batch += 1;
+        for _ in 0..BATCH_MAX {
+            match next.take() {
+                Some(Task::Write(job, now)) => writer.write(*job, now)?,
+                Some(Task::Snapshot(job)) => snapshot = Some(job),
+                None => break,
+            }
+            if began.elapsed() >= pace.settle_delay {
+                break;
+            }
+            next = tasks.try_recv().ok();
         }
         let durable = writer.commit()?;
         if !durable.is_empty() {
-            done(durable);
+            done(Written::Records(durable, writer.journal.end()));
+        }
+        if let Some(job) = snapshot {
+            // What a snapshot says must not outlive what it says it of.
+            writer.sync()?;
+            synced = Instant::now();
+            snapshots = Some(std::thread::spawn(move || job.run()));
+        }
+        if let Some(thread) = snapshots.take_if(|thread| !open || thread.is_finished()) {
+            match thread.join() {
+                Ok(snapshot) => done(Written::Snapshot(snapshot?)),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
         }
         if synced.elapsed() >= pace.sync_every || writer.bytes_unsynced >= pace.sync_bytes {
             writer.sync()?;
@@ -311,7 +352,7 @@ pub fn open(
     config: &Config,
     replay: &mut dyn FnMut(u64, &Record),
 ) -> Result<Opened, WriteError> {
-    let limits = store_limits(&config.settings);
+    let options = store_options(config);
     let warcs = directory::archive(dir);
     if !Store::exists(&*disk, dir)? && has_warcs(&*disk, &warcs)? {
         return Err(WriteError::NoJournal(warcs));
@@ -323,7 +364,7 @@ pub fn open(
         lost.see_pointer(pointer, held);
         held
     };
-    let (store, journal) = Store::open(disk.clone(), dir, limits, &holds, &mut |place, record| {
+    let (store, journal) = Store::open(disk.clone(), dir, options, &holds, &mut |place, record| {
         lost.see_record(record);
         replay(place, record);
     })?;
@@ -376,10 +417,18 @@ fn warc_options(config: &Config) -> nephila_archive::Options {
     }
 }
 
-/// What admission stops at.
-pub(crate) fn store_limits(settings: &Settings) -> StoreLimits {
-    let Settings { max_depth, max_host_pages, max_urls, .. } = *settings;
-    StoreLimits { max_depth, max_host_pages, max_urls }
+/// What the store may use, and what admission stops at.
+pub(crate) fn store_options(config: &Config) -> FrontierOptions {
+    let Settings { max_depth, max_host_pages, max_urls, seed, .. } = config.settings;
+    let memory = usize::try_from(config.store_memory_bytes).unwrap_or(usize::MAX);
+    FrontierOptions {
+        limits: StoreLimits { max_depth, max_host_pages, max_urls },
+        sieve_bytes_max: memory / 4,
+        filter_bytes_max: memory / 2,
+        pending_bytes_max: memory / 8,
+        secret: seed,
+        ..FrontierOptions::default()
+    }
 }
 
 /// The one writer of an agent.

@@ -16,7 +16,7 @@ use nephila_node::fetch::Captured;
 use nephila_node::writer::{self, Job, Opened, WriteError, Writer};
 
 const DIR: &str = "/crawl";
-const JOURNAL: &str = "/crawl/journal";
+const JOURNAL: &str = "/crawl/store/journal-000000000000";
 const NOW: Wall = Wall(1_800_000_000_000);
 
 fn open(disk: &SimDisk, refetch_missing: bool) -> Result<Opened, WriteError> {
@@ -46,6 +46,7 @@ fn run(disk: &SimDisk, refetch_missing: bool, pages: &[&str]) -> Writer {
             url: format!("http://a.example/{page}"),
             depth: 0,
             how: How::Link,
+            found_in: 0,
             attempts: 1,
             asked: true,
             at: NOW,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use nephila_disk::{Disk, File, Mode};
 
-use crate::journal::read_full;
+use crate::log::read_full;
 use crate::log::{Segment, segment_path, starts};
 use crate::{Error, Result};
 
@@ -28,7 +28,7 @@ const TAIL_BYTES: usize = 24;
 /// A block is compressed when it has this many bytes.
 const BLOCK_BYTES: usize = 128 << 10;
 /// No block is longer, but for one record that alone is.
-const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + FRAME_HEAD_BYTES + crate::FRAME_BYTES_MAX;
+const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + FRAME_HEAD_BYTES + crate::log::FRAME_BYTES_MAX;
 const LEVEL: i32 = 1;
 const FRAME_HEAD_BYTES: usize = 12;
 
@@ -139,6 +139,45 @@ impl Writer {
     }
 }
 
+/// Passes on what is kept of every old record before a place, in order.
+pub(crate) fn read_all(
+    disk: &dyn Disk,
+    dir: &Path,
+    before: u64,
+    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    for start in history_starts(disk, dir)?.into_iter().filter(|start| *start < before) {
+        let history = History::read_index(disk, history_path(dir, start), start)?;
+        for block in &history.blocks {
+            let frames = history.unpack(block)?;
+            let mut rest = &frames[..];
+            while let Some((place, payload, next)) = split(rest) {
+                each(place, payload)?;
+                rest = next;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn history_starts(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>> {
+    let files = disk.list(dir).map_err(Error::io("list", dir))?;
+    let start = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?.strip_prefix("history-")?;
+        u64::from_str_radix(name, 16).ok()
+    };
+    let mut starts: Vec<u64> = files.iter().filter_map(start).collect();
+    starts.sort_unstable();
+    Ok(starts)
+}
+
+/// The first of the frames of a block: its place, its payload, and the others.
+fn split(frames: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+    let (head, rest) = frames.split_first_chunk::<FRAME_HEAD_BYTES>()?;
+    let (payload, rest) = rest.split_at_checked(number32(head, 8) as usize)?;
+    Some((number64(head, 0), payload, rest))
+}
+
 /// A file of old records, for reading.
 pub(crate) struct History {
     file: Box<dyn File>,
@@ -159,12 +198,8 @@ struct Block {
 impl History {
     /// The file that holds a place, if there is one.
     pub(crate) fn open(disk: &dyn Disk, dir: &Path, place: u64) -> Result<Option<History>> {
-        let files = disk.list(dir).map_err(Error::io("list", dir))?;
-        let starts = files.iter().filter_map(|path| {
-            let name = path.file_name()?.to_str()?.strip_prefix("history-")?;
-            u64::from_str_radix(name, 16).ok()
-        });
-        let Some(start) = starts.filter(|start| *start <= place).max() else { return Ok(None) };
+        let starts = history_starts(disk, dir)?;
+        let Some(start) = starts.into_iter().rfind(|start| *start <= place) else { return Ok(None) };
         let history = History::read_index(disk, history_path(dir, start), start)?;
         Ok(Some(history).filter(|history| history.holds(place)))
     }
@@ -203,25 +238,28 @@ impl History {
         (self.start..self.end).contains(&place)
     }
 
-    /// What is kept of the payload at a place.
-    pub(crate) fn frame(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
-        let corrupt = |what| Error::Corrupt { path: self.path.clone(), place, what };
-        let gone = || corrupt("nothing is kept of this record");
-        let at = self.blocks.partition_point(|block| block.first <= place).checked_sub(1).ok_or_else(gone)?;
-        let block = &self.blocks[at];
+    fn corrupt(&self, place: u64, what: &'static str) -> Error {
+        Error::Corrupt { path: self.path.clone(), place, what }
+    }
+
+    fn unpack(&self, block: &Block) -> Result<Vec<u8>> {
         let mut packed = vec![0; block.bytes as usize];
         let count =
             read_full(&*self.file, block.offset, &mut packed).map_err(Error::io("read", &self.path))?;
         if count < packed.len() || crc32fast::hash(&packed) != block.checksum {
-            return Err(corrupt("the checksum is wrong"));
+            return Err(self.corrupt(block.first, "the checksum is wrong"));
         }
-        let unpacked_bytes = (block.unpacked_bytes as usize).min(BLOCK_BYTES_MAX);
-        let frames = zstd::bulk::decompress(&packed, unpacked_bytes);
-        let frames = frames.map_err(|_| corrupt("it cannot be unpacked"))?;
+        let bytes = (block.unpacked_bytes as usize).min(BLOCK_BYTES_MAX);
+        zstd::bulk::decompress(&packed, bytes).map_err(|_| self.corrupt(block.first, "it cannot be unpacked"))
+    }
+
+    /// What is kept of the payload at a place.
+    pub(crate) fn frame(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
+        let gone = || self.corrupt(place, "nothing is kept of this record");
+        let at = self.blocks.partition_point(|block| block.first <= place).checked_sub(1).ok_or_else(gone)?;
+        let frames = self.unpack(&self.blocks[at])?;
         let mut rest = &frames[..];
-        while let Some((head, behind)) = rest.split_first_chunk::<FRAME_HEAD_BYTES>() {
-            let found = number64(head, 0);
-            let (kept, next) = behind.split_at_checked(number32(head, 8) as usize).ok_or_else(gone)?;
+        while let Some((found, kept, next)) = split(rest) {
             if found == place {
                 payload.clear();
                 payload.extend_from_slice(kept);

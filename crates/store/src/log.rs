@@ -26,17 +26,25 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nephila_disk::{Disk, File, Mode};
 
 use crate::history::History;
-use crate::journal::{FRAME_HEAD_BYTES, frame_checksum, read_full};
-use crate::{Error, FRAME_BYTES_MAX, Result};
+use crate::{Error, Result};
+
+/// The longest payload that a frame may have. Sitemaps are the longest records and stay below a third of it; long lists of
+/// seeds are to be split.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+/// Bytes before the payload of a frame.
+const FRAME_HEAD_BYTES: usize = 8;
+/// How many bytes are looked at, again and again where need be, in search of a whole frame behind a broken one.
+const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 const MAGIC: [u8; 8] = *b"NEPHILAJ";
-const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;
 const HEAD_BYTES: usize = 24;
 /// An append flushes first when this much is waiting.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
@@ -59,6 +67,20 @@ pub struct Log {
     /// Behind what was handed over there may be a part of a write that failed.
     torn: bool,
     sync_failed: bool,
+    torn_bytes: u64,
+    damaged: bool,
+}
+
+/// What is whole of a log.
+struct Whole {
+    /// The segments that are.
+    starts: Vec<u64>,
+    /// The place behind the last whole frame.
+    end: u64,
+    /// Segments behind it.
+    behind: Vec<u64>,
+    /// How much there is behind it in all.
+    torn_bytes: u64,
 }
 
 impl Log {
@@ -71,31 +93,33 @@ impl Log {
         segment_bytes: u64,
         each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<Log> {
+        Log::open_to(disk, dir, (from, 0), segment_bytes, each)
+    }
+
+    /// The same for a log that must be whole up to a place at least: otherwise nothing is cut.
+    pub(crate) fn open_to(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        (from, needed): (u64, u64),
+        segment_bytes: u64,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<Log> {
         disk.create_dir_all(dir).map_err(Error::io("create", dir))?;
-        let mut starts = starts(&**disk, dir)?;
-        if starts.first().is_some_and(|first| *first > from) {
-            let path = segment_path(dir, starts[0]);
-            return Err(Error::Corrupt { path, place: from, what: "the journal before it is missing" });
+        let Whole { starts, end, behind, torn_bytes } = read_whole(&**disk, dir, from, each)?;
+        check_end(dir, end, needed)?;
+        let mut damaged = false;
+        if torn_bytes > 0 {
+            damaged = keep_what_is_whole(&**disk, dir, starts.last().copied(), end, &behind)?;
         }
-        let mut end = from;
-        let mut at = starts.partition_point(|start| *start <= from).saturating_sub(1);
-        while let Some(start) = starts.get(at).copied() {
-            // A segment that does not begin where the last one ended was made and never written to.
-            if start > end && at > 0 {
-                break;
-            }
-            let file = Segment::open(&**disk, dir, start)?;
-            let Some(segment) = file else { break };
-            end = segment.read_from(from.max(start), each)?;
-            at += 1;
-            if starts.get(at).is_some_and(|next| *next != end) {
-                break;
-            }
-        }
-        // What follows was never told to anybody.
-        for start in starts.drain(at.min(starts.len())..) {
+        // What is left of it was never told to anybody.
+        for start in behind {
             let path = segment_path(dir, start);
-            disk.remove(&path).map_err(Error::io("remove", &path))?;
+            match disk.remove(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &path)(error));
+                }
+                _ => {}
+            }
         }
         let mut log = match starts.last() {
             Some(start) => {
@@ -105,31 +129,41 @@ impl Log {
                 if file.len().map_err(Error::io("measure", &path))? > whole {
                     file.truncate(whole).map_err(Error::io("truncate", &path))?;
                 }
-                Log::new(disk, dir, file, *start, end, segment_bytes)
+                Log::new(disk, dir, file, (*start, end), segment_bytes)
             }
             None => {
                 let file = create(&**disk, dir, end)?;
-                Log::new(disk, dir, file, end, end, segment_bytes)
+                Log::new(disk, dir, file, (end, end), segment_bytes)
             }
         };
         // Otherwise a power cut could bring the old tail back behind the frames that are written now.
         log.file.sync().map_err(Error::io("sync", &segment_path(dir, log.start)))?;
         disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
+        (log.torn_bytes, log.damaged) = (torn_bytes, damaged);
         Ok(log)
+    }
+
+    /// How many bytes behind the last whole frame were found when it was opened.
+    pub fn torn_bytes(&self) -> u64 {
+        self.torn_bytes
+    }
+
+    /// Whether there were whole frames among them: a damaged disk, or a power cut that took a write and spared a later one.
+    /// They are kept beside the log, in files named `damaged-*`.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
     }
 
     fn new(
         disk: &Arc<dyn Disk>,
         dir: &Path,
         file: Box<dyn File>,
-        start: u64,
-        flushed: u64,
+        (start, flushed): (u64, u64),
         segment_bytes: u64,
     ) -> Log {
-        let (disk, dir) = (disk.clone(), dir.to_owned());
         Log {
-            disk,
-            dir,
+            disk: disk.clone(),
+            dir: dir.to_owned(),
             file,
             start,
             flushed,
@@ -137,6 +171,8 @@ impl Log {
             segment_bytes,
             torn: false,
             sync_failed: false,
+            torn_bytes: 0,
+            damaged: false,
         }
     }
 
@@ -228,6 +264,151 @@ impl Log {
     fn check(&self) -> Result<()> {
         if self.sync_failed { Err(Error::Unsynced { path: self.path() }) } else { Ok(()) }
     }
+}
+
+/// Passes on every whole frame of the log in `dir` from `from` on, and changes nothing. Gives back how much follows the last.
+pub fn read_only(
+    disk: &dyn Disk,
+    dir: &Path,
+    from: u64,
+    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<u64> {
+    Ok(read_whole(disk, dir, from, each)?.torn_bytes)
+}
+
+/// The same for a log that must be whole up to a place at least.
+pub(crate) fn read_only_to(
+    disk: &dyn Disk,
+    dir: &Path,
+    (from, needed): (u64, u64),
+    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<u64> {
+    let whole = read_whole(disk, dir, from, each)?;
+    check_end(dir, whole.end, needed)?;
+    Ok(whole.torn_bytes)
+}
+
+fn check_end(dir: &Path, end: u64, needed: u64) -> Result<()> {
+    let what = "the journal is shorter than it was";
+    if end < needed { Err(Error::Corrupt { path: dir.to_owned(), place: end, what }) } else { Ok(()) }
+}
+
+/// Cuts off whatever follows a place. Opening the log makes that durable.
+pub(crate) fn cut_behind(disk: &dyn Disk, dir: &Path, end: u64) -> Result<()> {
+    for start in starts(disk, dir)?.into_iter().rev() {
+        let path = segment_path(dir, start);
+        if start > end {
+            disk.remove(&path).map_err(Error::io("remove", &path))?;
+            continue;
+        }
+        let mut file = disk.open(&path, Mode::Append).map_err(Error::io("open", &path))?;
+        let whole = HEAD_BYTES as u64 + (end - start);
+        if file.len().map_err(Error::io("measure", &path))? > whole {
+            file.truncate(whole).map_err(Error::io("truncate", &path))?;
+        }
+        break;
+    }
+    Ok(())
+}
+
+/// Whether there is a log in `dir`. One whose making was interrupted is none.
+pub(crate) fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool> {
+    for start in starts(disk, dir)? {
+        if Segment::open(disk, dir, start)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The place of the first frame that the log in `dir` still has, if there is a log.
+pub fn first_place(disk: &dyn Disk, dir: &Path) -> Result<Option<u64>> {
+    Ok(starts(disk, dir)?.first().copied())
+}
+
+fn read_whole(
+    disk: &dyn Disk,
+    dir: &Path,
+    from: u64,
+    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Whole> {
+    let mut starts = starts(disk, dir)?;
+    if starts.first().is_some_and(|first| *first > from) {
+        let path = segment_path(dir, starts[0]);
+        return Err(Error::Corrupt { path, place: from, what: "the journal before it is missing" });
+    }
+    let mut end = from;
+    let mut at = starts.partition_point(|start| *start <= from).saturating_sub(1);
+    let mut torn_bytes = 0;
+    while let Some(start) = starts.get(at).copied() {
+        // A segment that does not begin where the last one ended was made and never written to.
+        let Some(segment) = Segment::open(disk, dir, start)? else { break };
+        end = segment.read_from(from.max(start), each)?;
+        let length = segment.file.len().map_err(Error::io("measure", &segment.path))?;
+        torn_bytes = length.saturating_sub(HEAD_BYTES as u64 + (end - start));
+        at += 1;
+        if starts.get(at).is_some_and(|next| *next != end) {
+            break;
+        }
+    }
+    let behind = starts.split_off(at.min(starts.len()));
+    for start in &behind {
+        let path = segment_path(dir, *start);
+        let file = disk.open(&path, Mode::Read).map_err(Error::io("open", &path))?;
+        let length = file.len().map_err(Error::io("measure", &path))?;
+        torn_bytes += length.saturating_sub(HEAD_BYTES as u64);
+    }
+    Ok(Whole { starts, end, behind, torn_bytes })
+}
+
+/// Keeps what is behind the last whole frame, if there are whole frames in it.
+fn keep_what_is_whole(
+    disk: &dyn Disk,
+    dir: &Path,
+    last: Option<u64>,
+    end: u64,
+    behind: &[u64],
+) -> Result<bool> {
+    let mut damaged = false;
+    if let Some(start) = last
+        && let Some(segment) = Segment::open(disk, dir, start)?
+        && segment.has_frame_behind(end)?
+    {
+        segment.copy_tail(disk, dir, end)?;
+        damaged = true;
+    }
+    for start in behind {
+        let whole = Segment::open(disk, dir, *start)?;
+        let mut frames = 0;
+        if let Some(segment) = &whole {
+            segment.read_from(*start, &mut |_, _| {
+                frames += 1;
+                Ok(())
+            })?;
+        }
+        if frames > 0 {
+            let (from, to) = (segment_path(dir, *start), damaged_path(disk, dir, *start)?);
+            disk.rename(&from, &to).map_err(Error::io("rename", &from))?;
+            damaged = true;
+        }
+    }
+    if damaged {
+        // Nothing is cut before its copy has a name.
+        disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
+    }
+    Ok(damaged)
+}
+
+/// A name for what is kept of a damaged log from a place on; those that were kept before stay.
+fn damaged_path(disk: &dyn Disk, dir: &Path, place: u64) -> Result<PathBuf> {
+    let taken = disk.list(dir).map_err(Error::io("list", dir))?;
+    let mut path = dir.join(format!("damaged-{place:012x}"));
+    let mut number = 1;
+    while taken.contains(&path) {
+        number += 1;
+        path = dir.join(format!("damaged-{place:012x}-{number}"));
+    }
+    Ok(path)
 }
 
 /// The reading half: frames at their places, in the journal and in its [history](crate::history).
@@ -331,6 +512,47 @@ impl Segment {
         Ok(())
     }
 
+    /// Whether more follows `place` than a write that was not finished: a whole frame somewhere behind it. As a frame's
+    /// checksum covers its place, nothing else passes for one. When the search takes too long the answer is yes.
+    fn has_frame_behind(&self, place: u64) -> Result<bool> {
+        let rest = self.tail(place)?;
+        let mut searched_bytes = 0;
+        for at in 1..rest.len().saturating_sub(FRAME_HEAD_BYTES) {
+            let (bytes, checksum) = split(&rest[at..]);
+            let Some(payload) = rest.get(at + FRAME_HEAD_BYTES..at + FRAME_HEAD_BYTES + bytes) else {
+                continue;
+            };
+            if payload.is_empty() {
+                continue;
+            }
+            searched_bytes += bytes as u64;
+            if searched_bytes > SEARCH_BYTES_MAX || frame_checksum(place + at as u64, payload) == checksum {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Everything from a place on. A segment is not much longer than it is meant to be.
+    fn tail(&self, place: u64) -> Result<Vec<u8>> {
+        let offset = HEAD_BYTES as u64 + (place - self.start);
+        let length = self.file.len().map_err(Error::io("measure", &self.path))?;
+        let mut rest = vec![0; length.saturating_sub(offset) as usize];
+        let count = read_full(&*self.file, offset, &mut rest).map_err(Error::io("read", &self.path))?;
+        rest.truncate(count);
+        Ok(rest)
+    }
+
+    /// Copies everything from a place on to a file of its own, durably.
+    fn copy_tail(&self, disk: &dyn Disk, dir: &Path, place: u64) -> Result<()> {
+        let path = dir.join("damaged.new");
+        let mut copy = disk.open(&path, Mode::Append).map_err(Error::io("create", &path))?;
+        copy.truncate(0).map_err(Error::io("truncate", &path))?;
+        copy.append(&self.tail(place)?).map_err(Error::io("write", &path))?;
+        copy.sync().map_err(Error::io("sync", &path))?;
+        disk.rename(&path, &damaged_path(disk, dir, place)?).map_err(Error::io("rename", &path))
+    }
+
     /// Passes on every whole frame from `from` on, and says where the last one ends.
     pub(crate) fn read_from(&self, from: u64, each: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
         let mut place = from;
@@ -370,6 +592,29 @@ impl Segment {
             at += want;
         }
     }
+}
+
+/// The checksum of the frame at `place`. The payload is one that fits into a frame.
+fn frame_checksum(place: u64, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&place.to_le_bytes());
+    hasher.update(&(payload.len() as u32).to_le_bytes());
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// Fills `buf` from `offset` on, as far as the file goes.
+pub(crate) fn read_full(file: &dyn File, offset: u64, mut buf: &mut [u8]) -> io::Result<usize> {
+    let mut total = 0;
+    while !buf.is_empty() {
+        let count = file.read_at(offset + total as u64, buf)?;
+        if count == 0 {
+            break;
+        }
+        total += count;
+        buf = &mut buf[count..];
+    }
+    Ok(total)
 }
 
 fn split(head: &[u8]) -> (usize, u32) {

@@ -1,6 +1,7 @@
-//! The reading half: the records folded into sieve and queues, and the texts read back from the journal.
+//! The reading half: the records folded into sieve and queues, and questions about them.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -9,13 +10,19 @@ use nephila_core::agent::{Admitted, Due, OverLimit, Taken};
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
-use nephila_disk::{Disk, Mode};
+use nephila_disk::Disk;
 
-use crate::journal::{FILE_NAME, Journal, is_unborn};
-use crate::queues::Queues;
-use crate::reader::{Frame, Reader, distances};
-use crate::sieve::{Entry, NONE, Name, Sieve, Stage};
+use crate::frontier::{Frontier, FrontierOptions, Progress, Range, SnapshotDone, SnapshotJob};
+use crate::history;
+use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
+use crate::log::{self, Log};
+use crate::recent::Recent;
 use crate::{Error, Result};
+
+/// The directory of the store in a crawl's directory.
+const DIR: &str = "store";
+/// The journal of versions before this one.
+const OLD_JOURNAL: &str = "journal";
 
 /// What admission stops at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +38,7 @@ pub struct StoreLimits {
 /// What the store says of a URL that it knows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
-    /// How it was found. For a URL that today's limits would have kept out, and of which only an attempt is known, this is
-    /// what the attempt says of it.
+    /// How it was found, as far as that is still known.
     pub found: Found,
     /// The page it was found on.
     pub via: Option<String>,
@@ -75,200 +81,205 @@ pub struct HostQueue {
 
 /// The reading half of the store.
 pub struct Store {
-    reader: Reader,
-    limits: StoreLimits,
-    sieve: Sieve,
-    queues: Queues,
+    dir: PathBuf,
+    disk: Arc<dyn Disk>,
+    frontier: Frontier,
+    records: Rc<Records>,
+    recent: Recent,
     archive_serial_max: Option<u32>,
-    kept_out: OverLimit,
     torn_bytes: u64,
-    damaged: Option<PathBuf>,
+    damaged: bool,
+    /// The figures of hosts are right only after everything is decided.
+    uncertain: bool,
+}
+
+/// A snapshot on its way to the disk, with what it makes unnecessary.
+pub struct StoreJob {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    snapshot: SnapshotJob,
+}
+
+impl StoreJob {
+    /// Writes the snapshot, durably, and shortens the part of the journal that nobody folds any more. On any thread.
+    pub fn run(self) -> Result<SnapshotDone> {
+        let done = self.snapshot.run()?;
+        history::shorten(&*self.disk, &self.dir, done.needed, &shorten)?;
+        Ok(done)
+    }
 }
 
 impl Store {
-    /// Whether there is a journal in `dir`. One whose making was interrupted is none: before a journal has been made nothing
-    /// is written anywhere.
+    /// Whether there is a store in `dir`. One whose making was interrupted is none: before it has been made nothing is
+    /// written anywhere.
     pub fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool> {
-        let path = dir.join(FILE_NAME);
-        match disk.open(&path, Mode::Read) {
-            Ok(file) => Ok(!is_unborn(&*file, &path)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Error::io("open", &path)(error)),
-        }
+        refuse_old(disk, dir)?;
+        log::exists(disk, &dir.join(DIR))
     }
 
-    /// Opens the crawl in `dir`, or starts one. Each whole record is folded and passed to `replay` with its place, in
-    /// order; what follows the first one that is not whole is cut off, and kept beside the journal if it is more than a write
-    /// that was not finished ([`Store::damaged`]). A record whose capture is not in the archive
-    /// (`holds`) is folded and passed on as [`without_capture`] says.
+    /// Opens the crawl in `dir`, or starts one. Each whole record is passed to `replay` with its place, in order, and folded
+    /// as far as the last snapshot does not know it; what follows the first one that is not whole is cut off, and kept beside
+    /// the journal if it is more than a write that was not finished ([`Store::is_damaged`]). A record whose capture is not in
+    /// the archive (`holds`) is folded and passed on as [`without_capture`] says.
     ///
     /// The caller makes sure that nobody else writes to the directory.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        limits: StoreLimits,
+        options: FrontierOptions,
         holds: &dyn Fn(&Pointer) -> bool,
         replay: &mut dyn FnMut(u64, &Record),
     ) -> Result<(Store, Journal)> {
-        let mut journal = Journal::open(&disk, dir)?;
-        let mut store = Store::new(Reader::open(&disk, dir.join(FILE_NAME))?, limits);
-        let whole_bytes = store.replay(holds, replay)?;
-        if store.torn_bytes > 0 && store.reader.has_frame_behind(whole_bytes)? {
-            store.damaged = Some(journal.keep_tail(whole_bytes, &disk, dir)?);
+        refuse_old(&*disk, dir)?;
+        let dir = dir.join(DIR);
+        let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
+        let frontier = Frontier::open(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?.0;
+        let mut store = Store::new(disk, dir, frontier, records);
+        let (disk, dir) = (Arc::clone(&store.disk), store.dir.clone());
+        let first = log::first_place(&*disk, &dir)?;
+        history::read_all(&*disk, &dir, first.unwrap_or(u64::MAX), &mut |place, payload| {
+            store.read_back(place, payload, holds, replay)
+        })?;
+        let from = first.unwrap_or(store.frontier.place());
+        let needed = store.frontier.place();
+        let log = Log::open_to(&disk, &dir, (from, needed), SEGMENT_BYTES, &mut |place, payload| {
+            store.read_back(place, payload, holds, replay)
+        })?;
+        store.frontier.advance(log.end());
+        (store.torn_bytes, store.damaged) = (log.torn_bytes(), log.is_damaged());
+        if store.uncertain {
+            store.frontier.decide()?;
         }
-        journal.start_at(whole_bytes, &disk, dir)?;
-        Ok((store, journal))
+        Ok((store, Journal::new(log)))
     }
 
-    /// Opens the crawl in `dir` to look at it, whether or not it is running. Nothing is written or cut; the state is that
-    /// of the last whole record.
+    /// Opens the crawl in `dir` to look at it while it is not running. Nothing is written or cut; the state is that of the
+    /// last whole record.
     pub fn open_read_only(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        limits: StoreLimits,
+        options: FrontierOptions,
         holds: &dyn Fn(&Pointer) -> bool,
         replay: &mut dyn FnMut(u64, &Record),
     ) -> Result<Store> {
-        let mut store = Store::new(Reader::open(&disk, dir.join(FILE_NAME))?, limits);
-        store.replay(holds, replay)?;
+        if !Store::exists(&*disk, dir)? {
+            return Err(Error::io("open", &dir.join(DIR))(std::io::ErrorKind::NotFound.into()));
+        }
+        let dir = dir.join(DIR);
+        let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
+        let frontier =
+            Frontier::open_read_only(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
+        let mut store = Store::new(disk, dir, frontier, records);
+        let (disk, dir) = (Arc::clone(&store.disk), store.dir.clone());
+        let first = log::first_place(&*disk, &dir)?;
+        history::read_all(&*disk, &dir, first.unwrap_or(u64::MAX), &mut |place, payload| {
+            store.read_back(place, payload, holds, replay)
+        })?;
+        let from = first.unwrap_or(store.frontier.place());
+        let needed = store.frontier.place();
+        store.torn_bytes = log::read_only_to(&*disk, &dir, (from, needed), &mut |place, payload| {
+            store.read_back(place, payload, holds, replay)
+        })?;
+        store.frontier.decide()?;
         Ok(store)
     }
 
-    fn new(reader: Reader, limits: StoreLimits) -> Store {
+    fn new(disk: Arc<dyn Disk>, dir: PathBuf, frontier: Frontier, records: Rc<Records>) -> Store {
         Store {
-            reader,
-            limits,
-            sieve: Sieve::new(),
-            queues: Queues::new(),
+            dir,
+            disk,
+            frontier,
+            records,
+            recent: Recent::default(),
             archive_serial_max: None,
-            kept_out: OverLimit::default(),
             torn_bytes: 0,
-            damaged: None,
+            damaged: false,
+            uncertain: false,
         }
     }
 
-    /// Folds the journal and gives back how long it is up to the end of its last whole record.
-    fn replay(
+    /// Takes in a record of an earlier run.
+    fn read_back(
         &mut self,
+        place: u64,
+        payload: &[u8],
         holds: &dyn Fn(&Pointer) -> bool,
         replay: &mut dyn FnMut(u64, &Record),
-    ) -> Result<u64> {
-        let mut fold = Fold { sieve: &mut self.sieve, queues: &mut self.queues, limits: self.limits };
-        let serial_max = &mut self.archive_serial_max;
-        let mut kept_out = OverLimit::default();
-        let (whole_bytes, torn_bytes) = self.reader.read_all(|place, mut record| {
-            if let Some(pointer) = capture_of(&record) {
-                *serial_max = (*serial_max).max(Some(pointer.file));
-                if !holds(&pointer) {
-                    without_capture(&mut record);
-                }
+    ) -> Result<()> {
+        let mut record = decode(place, payload)?;
+        let mut reopened = false;
+        if let Some(pointer) = capture_of(&record) {
+            self.archive_serial_max = self.archive_serial_max.max(Some(pointer.file));
+            if !holds(&pointer) {
+                without_capture(&mut record);
+                reopened = true;
             }
-            look_again(&mut record);
+        }
+        reopened |= look_again(&mut record);
+        if place >= self.frontier.place() {
             if let Record::Settled(settled) = &record {
-                fold.settle(place, settled);
+                self.uncertain |= self.frontier.settle_again(place, settled)?;
             }
-            let over = fold.admit(place, &record).over;
-            kept_out.depth += over.depth;
-            kept_out.host += over.host;
-            kept_out.urls += over.urls;
-            replay(place, &record);
-        })?;
-        self.torn_bytes = torn_bytes;
-        self.kept_out = kept_out;
-        Ok(whole_bytes)
+            self.frontier.admit(place, &record)?;
+        } else if let Record::Settled(settled) = &record
+            && reopened
+        {
+            self.frontier.unsettle(place, settled)?;
+        }
+        replay(place, &record);
+        Ok(())
     }
 
     /// Offers to the sieve what a record found, in order; what is new goes to the end of its host's queue. To be called
-    /// once the record is durable, after [`Store::settle`] if it settles a URL.
-    pub fn admit(&mut self, place: u64, record: &Record) -> Admitted {
-        self.fold().admit(place, record)
+    /// once the record is durable, after [`Store::settle`] if it settles a URL. What cannot be said at once follows with the
+    /// next answer.
+    pub fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+        for found in record.found() {
+            if let Some((host, fingerprint)) = identify(&found.url) {
+                self.recent.add(&host, fingerprint, found.depth);
+            }
+        }
+        self.frontier.admit(place, record)
+    }
+
+    /// Decides about everything that was offered.
+    pub fn decide(&mut self) -> Result<Admitted> {
+        self.frontier.decide()
     }
 
     /// Notes the end of an attempt, once its record is durable: the URL is done, or deferred until it may be tried again.
-    /// Its attempts are then those that the record says.
-    pub fn settle(&mut self, place: u64, settled: &Settled) {
-        self.fold().settle(place, settled);
-    }
-
-    fn fold(&mut self) -> Fold<'_> {
-        Fold { sieve: &mut self.sieve, queues: &mut self.queues, limits: self.limits }
+    /// Its attempts are then those that the record says. Says what has been decided about URLs that were offered before.
+    pub fn settle(&mut self, place: u64, settled: &Settled) -> Result<Admitted> {
+        self.frontier.settle(place, settled)?;
+        self.frontier.make_room()
     }
 
     /// Hands over up to `max` URLs of a host: first those that were put back, then those whose time has come again, the
     /// earliest first, then the others, the lowest depth first and within it in the order of admission. With `fresh_first`, the
     /// others come before those that come back.
-    ///
-    /// After an error they are at the head of the queue again.
     pub fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
-        let mut taken = Taken { host: host.clone(), due: Vec::new(), left: 0, next: None };
-        let Some(number) = self.queues.find(host) else { return Ok(taken) };
-        let ids = self.queues.take(&mut self.sieve, number, max, fresh_first, now);
-        match self.read_due(&ids) {
-            Ok(due) => taken.due = due,
-            Err(error) => {
-                self.queues.put_back(&mut self.sieve, number, &ids);
-                return Err(error);
-            }
-        }
-        let queue = self.queues.host(number);
-        taken.left = u64::from(queue.queued);
-        taken.next = queue.next();
-        Ok(taken)
-    }
-
-    fn read_due(&self, ids: &[u32]) -> Result<Vec<Due>> {
-        let mut frame = None;
-        ids.iter()
-            .map(|id| {
-                let entry = self.sieve.entry(*id);
-                let (found, via, url) = self.read_found(entry, &mut frame)?;
-                Ok(Due {
-                    url,
-                    depth: found.depth,
-                    how: found.how,
-                    redirects: found.redirects,
-                    attempts: entry.attempts,
-                    via,
-                    reference: u64::from(*id),
-                })
-            })
-            .collect()
-    }
-
-    /// Reads back how a URL was found. `last` is the frame that was read last: the URLs of a page are neighbours.
-    fn read_found(&self, entry: &Entry, last: &mut Option<Frame>) -> Result<(Found, Option<String>, Url)> {
-        let place = entry.found_place();
-        if entry.distance == 0 {
-            let Record::Settled(settled) = self.reader.record(place)? else {
-                return Err(self.reader.corrupt(place, "not an attempt at a URL"));
+        let mut taken = self.frontier.take(host, max, fresh_first, now)?;
+        let mut last: Option<(u64, Option<String>)> = None;
+        for due in &mut taken.due {
+            // The URLs of a page are neighbours.
+            let via = match last.take() {
+                Some((place, via)) if place == due.found_in => via,
+                _ => self.records.page(due.found_in),
             };
-            let url = Url::parse(&settled.url).map_err(|_| self.reader.corrupt(place, "not a URL"))?;
-            let found = Found { url: settled.url, depth: settled.depth, how: settled.how, redirects: 0 };
-            return Ok((found, None, url));
+            due.via.clone_from(&via);
+            last = Some((due.found_in, via));
         }
-        let frame = match last.take() {
-            Some(frame) if frame.place == place => frame,
-            _ => self.reader.frame(place)?,
-        };
-        let (found, url) = self.reader.found(&frame, entry.distance, entry.fingerprint())?;
-        let via = frame.via.clone();
-        *last = Some(frame);
-        Ok((found, via, url))
+        Ok(taken)
     }
 
     /// Puts URLs that were taken and not tried back at the head of their host's queue, first one first. Those that were
     /// settled since are left as they are.
-    pub fn put_back(&mut self, host: &Host, due: Vec<Due>) {
-        let Some(number) = self.queues.find(host) else { return };
-        let known = u64::from(self.sieve.len());
-        let ids: Vec<u32> =
-            due.iter().filter(|due| due.reference < known).map(|due| due.reference as u32).collect();
-        self.queues.put_back(&mut self.sieve, number, &ids);
+    pub fn put_back(&mut self, host: &Host, due: &[Due]) -> Result<()> {
+        self.frontier.put_back(host, due)
     }
 
-    /// Drops from what a record found the URLs that are known already and those that it repeats, so that the journal stays
-    /// small. To be called before the record is written. What a limit keeps out stays: it comes back when the limit is
-    /// raised, and for the same reason a repetition that is less deep stays too.
+    /// Drops from what a record found the URLs that were offered lately and those that it repeats, so that the journal stays
+    /// small. To be called before the record is written.
     pub fn prune(&self, record: &mut Record) {
         // What a seed redirects to widens the scope when the record is replayed, known or not. The seeds themselves are
         // given to the scope at every start.
@@ -282,7 +293,7 @@ impl Store {
         let mut depths: HashMap<(Host, Fingerprint), u16> = HashMap::new();
         found.retain(|found| {
             let Some((host, fingerprint)) = identify(&found.url) else { return false };
-            if self.find(&host, fingerprint).is_some() {
+            if self.recent.knows(&host, fingerprint, found.depth) {
                 return keeps_seeds && found.how == How::Seed;
             }
             match depths.entry((host, fingerprint)) {
@@ -299,75 +310,84 @@ impl Store {
         });
     }
 
-    /// The record at a place in the journal.
+    /// The record at a place in the journal; of an old one all but its links.
     pub fn record(&self, place: u64) -> Result<Record> {
-        self.reader.record(place)
+        self.records.read(place)
     }
 
     /// All that the store knows of a URL.
-    pub fn look_up(&self, url: &Url) -> Result<Option<Known>> {
-        let Some(id) = self.find(&Host::of(url), Fingerprint::of(url)) else { return Ok(None) };
-        let entry = self.sieve.entry(id);
-        let (found, via, _) = self.read_found(entry, &mut None)?;
-        let state = match (entry.stage, entry.settled_place()) {
-            (Stage::Taken, _) => KnownState::Taken,
-            (_, None) => KnownState::Queued,
-            (stage, Some(place)) => self.read_settled(stage, entry.attempts, place)?,
+    pub fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
+        let Some((progress, place)) = self.frontier.look_up(url)? else { return Ok(None) };
+        let fingerprint = Fingerprint::of(url);
+        let queued = |state: KnownState, depth: u16| {
+            let found = self.records.found(place, fingerprint);
+            let found = found.unwrap_or(Found { url: url.to_string(), depth, how: How::Link, redirects: 0 });
+            Known { found, via: self.records.page(place), state }
         };
-        Ok(Some(Known { found, via, state }))
+        Ok(Some(match progress {
+            Progress::Queued { depth } => queued(KnownState::Queued, depth),
+            Progress::Taken { depth } => queued(KnownState::Taken, depth),
+            Progress::Tried { taken } => {
+                let known = self.look_back(place, false)?;
+                if taken { Known { state: KnownState::Taken, ..known } } else { known }
+            }
+            Progress::Settled => self.look_back(place, true)?,
+        }))
     }
 
-    fn read_settled(&self, stage: Stage, attempts: u8, place: u64) -> Result<KnownState> {
-        let mut record = self.reader.record(place)?;
+    fn look_back(&self, place: u64, done: bool) -> Result<Known> {
+        let mut record = self.records.read(place)?;
         if let Record::Settled(settled) = &record
             && settled.outcome.is_final()
-            && stage != Stage::Settled
+            && !done
         {
             // It did not count when the journal was read.
-            look_again(&mut record);
-            if let Record::Settled(settled) = &record
-                && settled.outcome.is_final()
-            {
+            if !look_again(&mut record) {
                 without_capture(&mut record);
             }
         }
         let Record::Settled(settled) = record else {
-            return Err(self.reader.corrupt(place, "not an attempt at a URL"));
+            return Err(Error::Corrupt { path: self.dir.clone(), place, what: "not an attempt at a URL" });
         };
-        Ok(match settled.outcome {
+        let (depth, how) = (settled.depth, settled.how);
+        let found = Found { url: settled.url.clone(), depth, how, redirects: 0 };
+        let via = self.records.page(settled.found_in);
+        let attempts = settled.attempts;
+        let state = match settled.outcome {
             Outcome::Retry { not_before, .. } => {
                 KnownState::Retry { not_before, attempts, last: Box::new(settled) }
             }
             _ => KnownState::Settled(Box::new(settled)),
-        })
+        };
+        Ok(Known { found, via, state })
     }
 
-    fn find(&self, host: &Host, fingerprint: Fingerprint) -> Option<u32> {
-        let host = self.queues.find(host)?;
-        self.sieve.find(Name { host, fingerprint })
+    /// Passes on every host with its queue.
+    pub fn hosts(&mut self, each: &mut dyn FnMut(&Host, HostQueue)) -> Result<()> {
+        self.frontier.hosts(&Range::All, each)
     }
 
-    /// The hosts in the order in which they were met, with their queues.
-    pub fn hosts(&self) -> impl Iterator<Item = (&Host, HostQueue)> {
-        self.queues.hosts().iter().map(|queue| {
-            let figures = HostQueue {
-                known: u64::from(queue.known),
-                waiting: u64::from(queue.known - queue.settled),
-                due: u64::from(queue.queued),
-                next: queue.next(),
-            };
-            (&queue.host, figures)
-        })
+    /// Begins to write down what is in memory, so that opening need not fold all of the journal again. Everything that was
+    /// appended to the journal must be synced and folded. What is returned does the work; [`Store::end_snapshot`] follows.
+    pub fn begin_snapshot(&mut self, place: u64) -> Result<StoreJob> {
+        self.frontier.advance(place);
+        let snapshot = self.frontier.begin_snapshot(&[])?;
+        Ok(StoreJob { disk: Arc::clone(&self.disk), dir: self.dir.clone(), snapshot })
+    }
+
+    /// Takes note that a snapshot is durable.
+    pub fn end_snapshot(&mut self, done: SnapshotDone) -> Result<()> {
+        self.frontier.end_snapshot(done).map(drop)
     }
 
     /// URLs that are known.
     pub fn known_urls(&self) -> u64 {
-        u64::from(self.sieve.len())
+        self.frontier.known_urls()
     }
 
     /// URLs that are known and not settled: due, deferred or taken.
     pub fn queued(&self) -> u64 {
-        self.known_urls() - self.queues.settled()
+        self.known_urls().saturating_sub(self.frontier.settled_urls())
     }
 
     /// The highest serial number of a WARC file that any record named when the store was opened, whether or not the archive
@@ -376,9 +396,9 @@ impl Store {
         self.archive_serial_max
     }
 
-    /// URLs that limits kept out when the journal was read, as often as they were found.
+    /// URLs that limits keep out, as often as they were found.
     pub fn kept_out(&self) -> OverLimit {
-        self.kept_out
+        self.frontier.kept_out()
     }
 
     /// How many bytes behind the last whole record were found when the store was opened.
@@ -386,105 +406,25 @@ impl Store {
         self.torn_bytes
     }
 
-    /// Where those bytes are kept, if there were whole records among them: a damaged disk, or a power cut that took a write
-    /// and spared a later one.
-    pub fn damaged(&self) -> Option<&Path> {
-        self.damaged.as_deref()
+    /// Whether there were whole records among them: a damaged disk, or a power cut that took a write and spared a later one.
+    /// They are kept in files named `damaged-*` in the store's directory.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
     }
 
-    /// The memory that sieve and queues take, counted from what they reserve. Looks at every host.
-    pub fn memory_bytes(&self) -> usize {
-        self.sieve.memory_bytes() + self.queues.memory_bytes()
+    /// The memory that sieve and queues take, counted from what they reserve.
+    pub fn memory_bytes(&self) -> u64 {
+        self.frontier.usage().memory_bytes
     }
 }
 
-/// What the records are folded into.
-struct Fold<'a> {
-    sieve: &'a mut Sieve,
-    queues: &'a mut Queues,
-    limits: StoreLimits,
-}
-
-/// What became of a found URL.
-enum Verdict {
-    New { host: u32 },
-    Known,
-    TooDeep,
-    HostFull,
-    Full,
-}
-
-impl Fold<'_> {
-    fn admit(&mut self, place: u64, record: &Record) -> Admitted {
-        let found = record.found();
-        let (mut known, mut over) = (0, OverLimit::default());
-        let mut new: Vec<(Host, u64)> = Vec::new();
-        let mut position: HashMap<u32, usize> = HashMap::new();
-        for (found, distance) in found.iter().zip(distances(record)) {
-            let verdict = self.admit_one(place, distance, found);
-            match verdict {
-                Some(Verdict::New { host }) => {
-                    let at = *position.entry(host).or_insert_with(|| {
-                        new.push((self.queues.host(host).host.clone(), 0));
-                        new.len() - 1
-                    });
-                    new[at].1 += 1;
-                }
-                Some(Verdict::Known) => known += 1,
-                Some(Verdict::TooDeep) => over.depth += 1,
-                Some(Verdict::HostFull) => over.host += 1,
-                Some(Verdict::Full) => over.urls += 1,
-                None => {}
-            }
-        }
-        Admitted { new, known, over }
-    }
-
-    /// `None` for what is no URL: nobody can fetch it.
-    fn admit_one(&mut self, place: u64, distance: u32, found: &Found) -> Option<Verdict> {
-        let (host, fingerprint) = identify(&found.url)?;
-        let number = self.queues.find(&host);
-        if number.is_some_and(|host| self.sieve.find(Name { host, fingerprint }).is_some()) {
-            return Some(Verdict::Known);
-        }
-        if found.depth > self.limits.max_depth {
-            return Some(Verdict::TooDeep);
-        }
-        let host_known = number.map_or(0, |number| u64::from(self.queues.host(number).known));
-        if host_known >= self.limits.max_host_pages {
-            return Some(Verdict::HostFull);
-        }
-        let urls_max = self.limits.max_urls.min(u64::from(NONE - 1));
-        if u64::from(self.sieve.len()) >= urls_max {
-            return Some(Verdict::Full);
-        }
-        let number = number.unwrap_or_else(|| self.queues.find_or_add(host));
-        let id = self.insert(Entry::new(Name { host: number, fingerprint }, place, distance));
-        self.queues.push(self.sieve, id, found.depth);
-        Some(Verdict::New { host: number })
-    }
-
-    fn settle(&mut self, place: u64, settled: &Settled) {
-        let Some((host, fingerprint)) = identify(&settled.url) else { return };
-        let name = Name { host: self.queues.find_or_add(host), fingerprint };
-        // It was admitted once, so it is known even if today's limits would keep it out.
-        let id = match self.sieve.find(name) {
-            Some(id) => id,
-            None => self.insert(Entry::new(name, place, 0)),
-        };
-        let entry = self.sieve.entry_mut(id);
-        entry.set_settled_place(place);
-        entry.attempts = settled.attempts;
-        match settled.outcome {
-            Outcome::Retry { not_before, .. } => self.queues.defer(self.sieve, id, not_before),
-            _ => self.queues.settle(self.sieve, id),
-        }
-    }
-
-    fn insert(&mut self, entry: Entry) -> u32 {
-        let id = self.sieve.insert(entry);
-        self.queues.add(self.sieve, id);
-        id
+/// The journal of an older version is not read.
+fn refuse_old(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    let path = dir.join(OLD_JOURNAL);
+    match disk.open(&path, nephila_disk::Mode::Read) {
+        Ok(_) => Err(Error::Version { path, found: 1, known: log::FORMAT }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io("open", &path)(error)),
     }
 }
 
@@ -498,12 +438,14 @@ fn capture_of(record: &Record) -> Option<Pointer> {
 
 /// What failed because its address may not be asked is due again at each start: the operator may have allowed the address
 /// since, or the name may lead elsewhere.
-fn look_again(record: &mut Record) {
+fn look_again(record: &mut Record) -> bool {
     if let Record::Settled(settled) = record
         && let Outcome::Failed { failure: failure @ Failure::PrivateAddress, status } = settled.outcome
     {
         settled.outcome = Outcome::Retry { failure, status, not_before: settled.at };
+        return true;
     }
+    false
 }
 
 /// What a record means when its capture is not in the archive. A page counts only with its capture, so the attempt at it

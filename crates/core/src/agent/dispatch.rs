@@ -147,6 +147,7 @@ impl Agent {
             url: due.url.into(),
             depth: due.depth,
             how: due.how,
+            found_in: due.found_in,
             attempts: due.attempts,
             asked: false,
             at: now.wall,

@@ -22,8 +22,10 @@ pub struct Ticket(pub u64);
 pub enum Event {
     /// The user names URLs to start from.
     Seeds(Vec<Url>),
-    /// The answer to [`Action::Admit`].
+    /// The answer to [`Action::Admit`] and to [`Action::Decide`].
     Admitted(Admitted),
+    /// The sieve had to decide about URLs that were offered before.
+    Decided(Admitted),
     /// The answer to [`Action::Take`].
     Taken(Taken),
     /// The answer to [`Action::Resolve`].
@@ -69,6 +71,8 @@ pub enum Action {
         /// The record.
         record: Box<Record>,
     },
+    /// Decide about all URLs that were offered to the sieve and not answered for; answered by [`Event::Admitted`].
+    Decide,
     /// Hand over the next URLs of a host that are due; answered by [`Event::Taken`].
     Take {
         /// The host.
@@ -124,6 +128,15 @@ pub struct Admitted {
     pub known: u64,
     /// URLs beyond a limit, by which.
     pub over: OverLimit,
+    /// URLs that are not decided yet, in all: the answer follows with that to another offer, or to [`Action::Decide`].
+    pub undecided: u64,
+}
+
+impl Admitted {
+    /// Whether it says more than how much is undecided.
+    pub fn is_news(&self) -> bool {
+        !self.new.is_empty() || self.known > 0 || self.over != OverLimit::default()
+    }
 }
 
 /// URLs that were not admitted because of a limit. They come back if the limit is raised.
@@ -165,8 +178,8 @@ pub struct Due {
     pub attempts: u8,
     /// The page it was found on.
     pub via: Option<String>,
-    /// The store's own name for it.
-    pub reference: u64,
+    /// The place of the record that it was found in.
+    pub found_in: u64,
 }
 
 /// The addresses of a name.

@@ -80,6 +80,8 @@ pub struct Agent {
     pages_in_flight: u64,
     /// Offers to the sieve that have no answer yet.
     admitting: u64,
+    /// URLs that the sieve has not decided about.
+    undecided: u64,
     blocks: BTreeSet<Block>,
     /// The memory that rules of robots.txt take, and the host whose rules were dropped last.
     rules_bytes: usize,
@@ -116,6 +118,7 @@ impl Agent {
             answered_unsettled: 0,
             pages_in_flight: 0,
             admitting: 0,
+            undecided: 0,
             blocks: BTreeSet::new(),
             rules_bytes: 0,
             rules_hand: 0,
@@ -230,7 +233,11 @@ impl Agent {
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Seeds(urls) => self.on_seeds(urls, out),
-            Event::Admitted(admitted) => self.on_admitted(admitted, now),
+            Event::Admitted(admitted) => {
+                self.admitting = self.admitting.saturating_sub(1);
+                self.on_admitted(admitted, now);
+            }
+            Event::Decided(admitted) => self.on_admitted(admitted, now),
             Event::Taken(taken) => self.on_taken(taken, now, out),
             Event::Resolved { host, answer } => self.on_resolved(&host, answer, now, out),
             Event::Fetched(fetched) => self.on_fetched(fetched, now, out),
@@ -271,7 +278,7 @@ impl Agent {
     }
 
     fn on_admitted(&mut self, admitted: Admitted, now: Now) {
-        self.admitting = self.admitting.saturating_sub(1);
+        self.undecided = admitted.undecided;
         self.over.depth += admitted.over.depth;
         self.over.host += admitted.over.host;
         self.over.urls += admitted.over.urls;
@@ -504,6 +511,12 @@ impl Agent {
                 }
                 let soon = now.mono + self.settings.max_wait;
                 if self.bench.next_alarm().is_some_and(|at| at <= soon) {
+                    return;
+                }
+                if self.undecided > 0 {
+                    // One of them may be new.
+                    self.admitting += 1;
+                    out.push(Action::Decide);
                     return;
                 }
                 self.reason_for_the_end()

@@ -84,6 +84,7 @@ impl Agent {
             url: due.url.into(),
             depth: due.depth,
             how: due.how,
+            found_in: due.found_in,
             attempts,
             asked: !contacted.is_empty(),
             at: now.wall,

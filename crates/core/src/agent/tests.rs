@@ -108,18 +108,34 @@ struct Table {
     queues: BTreeMap<Host, VecDeque<Due>>,
     deferred: Vec<(Wall, Due)>,
     taken: BTreeMap<String, Due>,
+    /// Links are decided only when somebody asks for that.
+    late: bool,
+    undecided: Vec<Found>,
 }
 
 impl Table {
     fn admit(&mut self, record: &Record) -> Admitted {
+        if self.late && matches!(record, Record::Settled(_)) {
+            self.undecided.extend_from_slice(record.found());
+            return Admitted { undecided: self.undecided.len() as u64, ..Admitted::default() };
+        }
+        self.add(record.found())
+    }
+
+    fn decide(&mut self) -> Admitted {
+        let found = std::mem::take(&mut self.undecided);
+        self.add(&found)
+    }
+
+    fn add(&mut self, found: &[Found]) -> Admitted {
         let mut new: BTreeMap<Host, u64> = BTreeMap::new();
-        for found in record.found() {
+        for found in found {
             let url = Url::parse(&found.url).unwrap();
             if self.known.insert(Fingerprint::of(&url)) {
                 let host = Host::of(&url);
                 *new.entry(host.clone()).or_default() += 1;
                 let Found { depth, how, redirects, .. } = *found;
-                let due = Due { url, depth, how, redirects, attempts: 0, via: None, reference: 0 };
+                let due = Due { url, depth, how, redirects, attempts: 0, via: None, found_in: 0 };
                 self.queues.entry(host).or_default().push_back(due);
             }
         }
@@ -329,6 +345,10 @@ impl Rig {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
+                Action::Decide => {
+                    let admitted = self.store.decide();
+                    self.later(Duration::ZERO, Event::Admitted(admitted));
+                }
                 Action::Admit { record, .. } => {
                     let admitted = self.store.admit(&record);
                     self.later(Duration::ZERO, Event::Admitted(admitted));
@@ -896,6 +916,22 @@ fn why_a_crawl_ends() {
     rig.web.insert("http://a.example/late".into(), VecDeque::from([later(503, 3_600)]));
     let rig = rig.crawl(&[A], HOUR);
     assert_eq!(rig.ended, Some(StopReason::Waiting));
+}
+
+#[test]
+fn what_the_sieve_decides_late_is_fetched_before_the_end() {
+    let mut rig = Rig::with(&[
+        ("http://a.example/", vec![page(&["/1", "/2", "http://b.example/"])]),
+        ("http://a.example/1", vec![page(&["/3", "/1"])]),
+        ("http://a.example/2", vec![page(&[])]),
+        ("http://a.example/3", vec![page(&[])]),
+        ("http://b.example/", vec![page(&[])]),
+    ]);
+    rig.store.late = true;
+    let mut rig = rig.crawl(&["http://a.example/"], 100.0);
+    assert_eq!(rig.ended, Some(StopReason::Finished));
+    assert_eq!(rig.totals().pages, 5);
+    assert!(rig.store.undecided.is_empty());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use nephila_archive::read_record;
 use nephila_core::record::{Outcome, Pointer, Record};
 use nephila_disk::RealDisk;
 use nephila_node::{directory, writer::pointer_of};
-use nephila_store::{Store, StoreLimits};
+use nephila_store::{FrontierOptions, Store};
 
 use crate::web::Web;
 
@@ -44,11 +44,11 @@ impl Journal {
     /// Reads the journal of the crawl in `out`; nothing is known if there is none yet.
     pub(super) fn read(out: &Path) -> anyhow::Result<Journal> {
         let mut journal = Journal::default();
-        if !out.join("journal").exists() {
+        if !Store::exists(&RealDisk, out)? {
             return Ok(journal);
         }
-        let limits = StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX };
-        let store = Store::open_read_only(Arc::new(RealDisk), out, limits, &|_| true, &mut |_, record| {
+        let options = FrontierOptions::default();
+        let store = Store::open_read_only(Arc::new(RealDisk), out, options, &|_| true, &mut |_, record| {
             journal.add(record)
         })?;
         journal.torn_bytes = store.torn_bytes();

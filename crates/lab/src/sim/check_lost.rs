@@ -56,7 +56,7 @@ impl Lost {
     pub(super) fn reopened(
         &mut self,
         plan: &Plan,
-        store: &Store,
+        store: &mut Store,
         disk: &dyn Disk,
         dir: &Path,
     ) -> Result<(), String> {
@@ -78,7 +78,7 @@ impl Lost {
     pub(super) fn finished(
         &mut self,
         plan: &Plan,
-        store: &Store,
+        store: &mut Store,
         disk: &dyn Disk,
         dir: &Path,
     ) -> Result<(), String> {
@@ -105,7 +105,7 @@ impl Lost {
     }
 }
 
-fn state(store: &Store, url: &str) -> Result<Option<KnownState>, String> {
+fn state(store: &mut Store, url: &str) -> Result<Option<KnownState>, String> {
     let parsed = Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
     let known = store.look_up(&parsed).map_err(|error| format!("{url} cannot be looked up: {error}"))?;
     Ok(known.map(|known| known.state))

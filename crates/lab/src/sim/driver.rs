@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_core::agent::{Agent, Control, Event, FetchId, StopReason, StoredHost, Ticket};
+use nephila_core::agent::{Agent, Control, Event, FetchId, StopReason, Ticket};
 use nephila_core::record::{Block, Record};
 use nephila_core::settings::{Private, Settings};
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::{Host, Url};
 use nephila_disk::SimDisk;
 use nephila_node::config::{Compress, Config, Durability};
+use nephila_node::crawl::stored_hosts;
 use nephila_node::fetch::Captured;
 use nephila_node::writer::{self, Job, Writer};
 use nephila_store::Store;
@@ -150,6 +151,8 @@ impl<'a> Sim<'a> {
             compress: if faults::depend_on_sizes(&faults) { Compress::None } else { Compress::Gzip },
             durability: if random.percent(30) { Durability::Power } else { Durability::Kernel },
             warc_roll_bytes: ROLL_BYTES,
+            // Often so little that everything is on disk.
+            store_memory_bytes: [100, 5_000, 100_000_000][random.below(3) as usize],
             settings: settings.clone(),
             ..Config::default()
         };
@@ -354,7 +357,7 @@ impl<'a> Sim<'a> {
             }
             _ => self.config.clone(),
         };
-        let opened = match writer::open(disk, Path::new(DIR), &config, &mut replay) {
+        let mut opened = match writer::open(disk, Path::new(DIR), &config, &mut replay) {
             Ok(opened) => opened,
             Err(error) => {
                 self.trace.note(self.now, format_args!("not opened"));
@@ -376,7 +379,7 @@ impl<'a> Sim<'a> {
         // Whoever opens a crawl syncs what it found.
         self.all_synced();
         self.lost
-            .reopened(&self.plan, &opened.store, &self.disk, Path::new(DIR))
+            .reopened(&self.plan, &mut opened.store, &self.disk, Path::new(DIR))
             .map_err(broken(Promise::NothingLost))?;
         let process = Process {
             agent,
@@ -395,24 +398,20 @@ impl<'a> Sim<'a> {
     }
 
     fn begin(&mut self, mut process: Process) -> Result<(), Broken> {
-        let stored: Vec<StoredHost> = process
-            .store
-            .hosts()
-            .map(|(host, queue)| StoredHost {
-                host: host.clone(),
-                known: queue.known,
-                queued: queue.waiting,
-                due: queue.due,
-                next: queue.next,
-            })
-            .collect();
+        let stored = match stored_hosts(&mut process.store) {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.process = Some(process);
+                return self.store_failed(error);
+            }
+        };
         let mut actions = Vec::new();
         process.agent.start(self.clock(), stored, process.store.kept_out(), &mut actions);
         // An operator whose wish was not confirmed, or was lost with the power, says it again.
         let again = process.agent.blocks().filter(|block| !self.wanted_blocks.contains(block));
         self.controls.extend(again.cloned().map(Control::Unblock));
-        let unknown = |seed: &&Url| !matches!(process.store.look_up(seed), Ok(Some(_)));
-        let new: Vec<Url> = self.plan.seeds.iter().filter(unknown).cloned().collect();
+        let mut unknown = |seed: &&Url| !matches!(process.store.look_up(seed), Ok(Some(_)));
+        let new: Vec<Url> = self.plan.seeds.iter().filter(|seed| unknown(seed)).cloned().collect();
         self.process = Some(process);
         self.perform(actions)?;
         if !new.is_empty() {
@@ -479,7 +478,7 @@ impl<'a> Sim<'a> {
         self.all_synced();
         if finished {
             self.lost
-                .finished(&self.plan, &process.store, &self.disk, Path::new(DIR))
+                .finished(&self.plan, &mut process.store, &self.disk, Path::new(DIR))
                 .map_err(broken(Promise::NothingLost))?;
         }
         drop(process.store);

@@ -12,7 +12,8 @@ use nephila_core::time::Mono;
 use nephila_core::url::Host;
 use nephila_node::config::Durability;
 use nephila_node::fetch::Captured;
-use nephila_node::writer::{Done, Job};
+use nephila_node::writer::{Done, Job, WriteError};
+use nephila_store::ErrorKind;
 
 use super::driver::{Broken, Happening, InFlight, Sim, broken};
 use super::levels::Level;
@@ -31,22 +32,29 @@ impl Sim<'_> {
             // A write that fails ends the process in the middle of a list.
             let Some(process) = &mut self.process else { return Ok(()) };
             match action {
-                Action::Admit { place, record } => {
-                    process.answers.push_back(Event::Admitted(process.store.admit(place, &record)));
-                }
+                Action::Admit { place, record } => match process.store.admit(place, &record) {
+                    Ok(admitted) => process.answers.push_back(Event::Admitted(admitted)),
+                    Err(error) => return self.store_failed(error),
+                },
+                Action::Decide => match process.store.decide() {
+                    Ok(admitted) => process.answers.push_back(Event::Admitted(admitted)),
+                    Err(error) => return self.store_failed(error),
+                },
                 Action::Take { host, max, fresh_first } => {
                     match process.store.take(&host, max, fresh_first, clock.wall) {
                         Ok(taken) => process.answers.push_back(Event::Taken(taken)),
-                        Err(error) => {
-                            return Err((Promise::NothingLost, format!("{host} cannot be read: {error}")));
-                        }
+                        Err(error) => return self.store_failed(error),
                     }
                 }
                 Action::Recall { host, place } => {
                     let record = process.store.record(place).ok().map(Box::new);
                     process.answers.push_back(Event::Recalled { host, record, place });
                 }
-                Action::PutBack { host, due } => process.store.put_back(&host, due),
+                Action::PutBack { host, due } => {
+                    if let Err(error) = process.store.put_back(&host, &due) {
+                        return self.store_failed(error);
+                    }
+                }
                 Action::Resolve { host } => {
                     let wait = Duration::from_millis(1 + self.random.below(60));
                     self.after(wait, Happening::Resolved { life, host });
@@ -166,7 +174,11 @@ impl Sim<'_> {
         let Some(process) = &mut self.process else { return Ok(()) };
         process.commit_due = false;
         match process.writer.commit() {
-            Ok(durable) => self.durable(durable),
+            Ok(durable) => {
+                let end = process.writer.end();
+                self.durable(durable)?;
+                self.snapshot_sometimes(end)
+            }
             Err(error) => {
                 self.write_failed(&error);
                 Ok(())
@@ -194,11 +206,45 @@ impl Sim<'_> {
             if let Record::Settled(settled) = &*record
                 && !(self.bug == Some(Bug::ForgetsToSettle) && place % 5 == 0)
             {
-                process.store.settle(place, settled);
+                match process.store.settle(place, settled) {
+                    Ok(decided) if decided.is_news() => process.answers.push_back(Event::Decided(decided)),
+                    Ok(_) => {}
+                    Err(error) => return self.store_failed(error),
+                }
             }
             self.tell(Event::Recorded { ticket, place, record })?;
         }
         Ok(())
+    }
+
+    /// Has the store written down now and then, up to the last record that is folded in.
+    fn snapshot_sometimes(&mut self, end: u64) -> Result<(), Broken> {
+        if !self.random.percent(10) {
+            return Ok(());
+        }
+        self.sync()?;
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let done = process.store.begin_snapshot(end).and_then(|job| job.run());
+        match done.and_then(|done| process.store.end_snapshot(done)) {
+            Ok(()) => {
+                self.reach("snapshot");
+                Ok(())
+            }
+            Err(error) => self.store_failed(error),
+        }
+    }
+
+    /// The store cannot be read or written: the process ends.
+    pub(super) fn store_failed(&mut self, error: nephila_store::Error) -> Result<(), Broken> {
+        match error.kind() {
+            ErrorKind::Format | ErrorKind::Input => {
+                Err((Promise::NothingLost, format!("the store cannot be used: {error}")))
+            }
+            _ => {
+                self.write_failed(&WriteError::Journal(error));
+                Ok(())
+            }
+        }
     }
 
     fn note_outcome(&mut self, record: &Record) {
@@ -284,6 +330,7 @@ fn urls(due: &[Due]) -> impl Debug {
 /// Places in the journal and in the archive are left out: they depend on how well records compress.
 fn note_action(trace: &mut Trace<'_>, at: Mono, action: &Action) {
     match action {
+        Action::Decide => trace.note(at, format_args!("decide")),
         Action::Admit { record, .. } => trace.note(at, format_args!("admit {:?}", record.found())),
         other => trace.note(at, format_args!("{other:?}")),
     }

@@ -232,6 +232,8 @@ settings! {
             "When a page counts: kernel (handed to the kernel: survives the end of the process) or power (synced to the disk: survives the loss of power)";
         advanced "sync-every" "DURATION" Span sync_every: "How often what was written is synced to the disk, at least";
         advanced "sync-bytes" "SIZE" Size sync_bytes: "After how many bytes it is synced in any case";
+        advanced "snapshot-bytes" "SIZE" Size snapshot_bytes: "After how many bytes of the journal sieve and queues are written down";
+        advanced "store-memory" "SIZE" Size store_memory_bytes: "Memory for sieve and queues; more of them are on disk";
         advanced "settle-delay" "DURATION" Span settle_delay:
             "How long a page may wait for others so that they are written together";
         advanced "log-size" "SIZE" Size log_roll_bytes: "A fetch log of this size is compressed and another begun";

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nephila_disk::{Disk, File, Mode};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::read_full;
+use crate::log::read_full;
 use crate::{Error, Result};
 
 /// A segment that has this many bytes is followed by another one.
@@ -43,8 +43,18 @@ pub(super) struct SegmentState {
     live_bytes: u64,
 }
 
+/// What may be done with the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Everything.
+    Write,
+    /// They are read; what is appended stays in memory.
+    Read,
+}
+
 struct Segment {
-    file: Box<dyn File>,
+    /// None for what stays in memory.
+    file: Option<Box<dyn File>>,
     /// Handed to the kernel.
     bytes: u64,
     live_bytes: u64,
@@ -60,6 +70,7 @@ pub(super) struct Heap {
     /// The segment that is written to, if there is one yet.
     open: Option<u32>,
     next: u32,
+    access: Access,
     /// What follows the open segment's bytes.
     buffer: Vec<u8>,
     pub(super) read_bytes: std::cell::Cell<u64>,
@@ -73,6 +84,7 @@ impl Heap {
         dir: &Path,
         name: &'static str,
         states: &[SegmentState],
+        access: Access,
     ) -> Result<Heap> {
         let mut heap = Heap {
             disk,
@@ -81,23 +93,27 @@ impl Heap {
             segments: BTreeMap::new(),
             open: None,
             next: states.iter().map(|state| state.number + 1).max().unwrap_or(0),
+            access,
             buffer: Vec::new(),
             read_bytes: std::cell::Cell::new(0),
             written_bytes: 0,
         };
         for state in states {
             let path = heap.path(state.number);
-            let file = heap.disk.open(&path, Mode::Append).map_err(Error::io("open", &path))?;
+            let mode = if access == Access::Write { Mode::Append } else { Mode::Read };
+            let file = heap.disk.open(&path, mode).map_err(Error::io("open", &path))?;
             let length = file.len().map_err(Error::io("measure", &path))?;
             if length < state.bytes {
                 return Err(Error::Corrupt { path, place: length, what: "it is shorter than it was" });
             }
-            let segment = Segment { file, bytes: state.bytes, live_bytes: state.live_bytes, synced: true };
+            let segment =
+                Segment { file: Some(file), bytes: state.bytes, live_bytes: state.live_bytes, synced: true };
             heap.segments.insert(state.number, segment);
         }
         for path in heap.disk.list(dir).map_err(Error::io("list", dir))? {
             let number = path.file_name().and_then(|file| file.to_str()).and_then(|file| number(name, file));
-            if number.is_some_and(|number| !heap.segments.contains_key(&number)) {
+            let foreign = number.is_some_and(|number| !heap.segments.contains_key(&number));
+            if foreign && access == Access::Write {
                 heap.disk.remove(&path).map_err(Error::io("remove", &path))?;
             }
         }
@@ -132,14 +148,17 @@ impl Heap {
         if let Some(number) = self.open {
             let used =
                 self.segments.get(&number).map_or(0, |segment| segment.bytes) + self.buffer.len() as u64;
-            if used + bytes as u64 <= SEGMENT_BYTES || used == 0 {
+            if used + bytes as u64 <= SEGMENT_BYTES || used == 0 || self.access == Access::Read {
                 return Ok(number);
             }
             self.flush()?;
         }
         let number = self.next;
         let path = self.path(number);
-        let file = self.disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
+        let file = match self.access {
+            Access::Write => Some(self.disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?),
+            Access::Read => None,
+        };
         self.segments.insert(number, Segment { file, bytes: 0, live_bytes: 0, synced: true });
         self.next += 1;
         self.open = Some(number);
@@ -153,9 +172,10 @@ impl Heap {
         let Some(segment) = self.segments.get_mut(&number) else {
             unreachable!("the open segment is there");
         };
-        if let Err(source) = segment.file.append(&self.buffer) {
+        let Some(file) = &mut segment.file else { return Ok(()) };
+        if let Err(source) = file.append(&self.buffer) {
             // What is behind its end is nobody's; the same can be tried again.
-            segment.file.truncate(segment.bytes).map_err(Error::io("truncate", &path))?;
+            file.truncate(segment.bytes).map_err(Error::io("truncate", &path))?;
             return Err(Error::io("write", &path)(source));
         }
         segment.bytes += self.buffer.len() as u64;
@@ -177,10 +197,10 @@ impl Heap {
             let held =
                 self.buffer.get(start..start + whole).ok_or_else(|| corrupt("the blob is not there"))?;
             bytes.copy_from_slice(held);
-        } else {
+        } else if let Some(file) = &segment.file {
             let path = || self.path(blob.segment);
-            let count = read_full(&*segment.file, offset, bytes)
-                .map_err(|error| Error::io("read", &path())(error))?;
+            let count =
+                read_full(&**file, offset, bytes).map_err(|error| Error::io("read", &path())(error))?;
             if count < whole {
                 return Err(corrupt("the blob is cut"));
             }
@@ -202,11 +222,12 @@ impl Heap {
     /// The blobs of a segment that is not written to any more, dead ones too, in order.
     pub(super) fn blobs(&self, number: u32) -> Result<Vec<Blob>> {
         let Some(segment) = self.segments.get(&number) else { return Ok(Vec::new()) };
+        let Some(file) = &segment.file else { return Ok(Vec::new()) };
         let mut blobs = Vec::new();
         let mut offset = 0;
         let mut bytes = [0; HEAD_BYTES];
         while offset < segment.bytes {
-            read_full(&*segment.file, offset, &mut bytes).map_err(Error::io("read", &self.path(number)))?;
+            read_full(&**file, offset, &mut bytes).map_err(Error::io("read", &self.path(number)))?;
             let blob = Blob { segment: number, offset: offset as u32, bytes: head(&bytes).1 };
             offset += blob.disk_bytes();
             blobs.push(blob);

@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 
-use hashbrown::HashMap;
 use nephila_core::url::{Host, Url};
 
 use super::heap::{Blob, Heap};
-use super::key::HostKey;
-use super::queue::{HELD, Queue, class_of, decode_entry};
+use super::key::{HostKey, HostMap};
+use super::queue::{Queue, class_of, decode_entry};
 use crate::{Error, Result};
 
 /// A block for whose hosts this many times as much is noted as it may hold is merged, room or not, so that no merge takes long.
@@ -47,8 +46,6 @@ pub(super) type BlockState = (HostKey, Option<Blob>, u32);
 /// What hosts may use.
 #[derive(Clone, Copy)]
 pub(super) struct HostLimits {
-    /// URLs of one host.
-    pub(super) urls_max: u64,
     /// Queues in memory.
     pub(super) hot_max: usize,
     /// A block with more bytes is cut.
@@ -59,7 +56,7 @@ pub(super) struct HostLimits {
 pub(super) struct Hosts {
     firsts: Vec<HostKey>,
     blocks: Vec<Block>,
-    hot: HashMap<HostKey, Hot>,
+    hot: HostMap<Hot>,
     /// Counts uses, so that the one longest unused can be told.
     clock: u64,
     /// What is noted of hosts that are not in memory, in order.
@@ -77,7 +74,7 @@ impl Hosts {
         Hosts {
             firsts: vec![HostKey::from_bytes([0; 8])],
             blocks: vec![Block::default()],
-            hot: HashMap::new(),
+            hot: HostMap::default(),
             clock: 0,
             noted: BTreeMap::new(),
             noted_bytes: 0,
@@ -99,7 +96,7 @@ impl Hosts {
     /// Enters a URL at the end of its host's queue, now or later.
     pub(super) fn push(&mut self, chunks: &mut Heap, key: HostKey, class: u8, entry: &[u8]) -> Result<()> {
         match self.hot.get_mut(&key) {
-            Some(hot) => push(&mut hot.queue, chunks, key, class, entry, self.limits),
+            Some(hot) => hot.queue.add(chunks, key, class, entry),
             None => {
                 self.note(key, class, entry);
                 Ok(())
@@ -204,7 +201,7 @@ impl Hosts {
             queue = found.map(|(_, bytes)| decode(bytes)).transpose()?;
         }
         if let Some(ops) = self.unnote(key) {
-            apply(&mut queue, chunks, key, &ops, self.limits)?;
+            apply(&mut queue, chunks, key, &ops)?;
         }
         Ok(queue)
     }
@@ -268,7 +265,7 @@ impl Hosts {
             }
             let record = old.next_if(|(other, _)| other == key);
             let mut queue = record.map(|(_, bytes)| decode(bytes)).transpose()?;
-            apply(&mut queue, chunks, *key, ops, self.limits)?;
+            apply(&mut queue, chunks, *key, ops)?;
             if let Some(queue) = queue {
                 pieces.push(*key, &encode(&queue)?);
             }
@@ -305,7 +302,7 @@ impl Hosts {
         Ok(count)
     }
 
-    /// Passes on the queue of every host, in order. Nothing is changed by it but where things are noted.
+    /// Passes on the queue of every host. Nothing is changed by it but where things are noted.
     pub(super) fn each(
         &mut self,
         blocks: &mut Heap,
@@ -428,25 +425,10 @@ impl Hosts {
     }
 }
 
-/// Enters a URL, or keeps it for when the limit is raised.
-fn push(
-    queue: &mut Queue,
-    chunks: &mut Heap,
-    key: HostKey,
-    class: u8,
-    entry: &[u8],
-    limits: HostLimits,
-) -> Result<()> {
-    queue.known += 1;
-    let class = if queue.known - queue.held > limits.urls_max { HELD } else { class };
-    queue.held += u64::from(class == HELD);
-    queue.push(chunks, key, class, entry)
-}
-
-/// Enters a URL in a better class. What the limit keeps out stays out.
+/// Enters a URL in a better class.
 fn again(queue: &mut Queue, chunks: &mut Heap, key: HostKey, entry: &[u8]) -> Result<()> {
     let (decoded, _) = decode_entry(entry).ok_or_else(senseless)?;
-    if queue.is_ahead(&decoded.found.url) {
+    if queue.is_ahead(decoded.print) {
         return Ok(());
     }
     queue.stale += 1;
@@ -454,13 +436,7 @@ fn again(queue: &mut Queue, chunks: &mut Heap, key: HostKey, entry: &[u8]) -> Re
 }
 
 /// Enters what is noted of a host into its queue, in order.
-fn apply(
-    queue: &mut Option<Queue>,
-    chunks: &mut Heap,
-    key: HostKey,
-    ops: &[u8],
-    limits: HostLimits,
-) -> Result<()> {
+fn apply(queue: &mut Option<Queue>, chunks: &mut Heap, key: HostKey, ops: &[u8]) -> Result<()> {
     for (kind, bytes) in noted(ops) {
         match kind {
             PUT => *queue = Some(decode(bytes)?),
@@ -474,7 +450,7 @@ fn apply(
                     *queue = Some(Queue::new(host_of(bytes)?));
                 }
                 if let Some(queue) = queue {
-                    push(queue, chunks, key, class, bytes, limits)?;
+                    queue.add(chunks, key, class, bytes)?;
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! What things are sorted by: partition, then host, then URL, so that a host or a partition is one range.
 
+use std::hash::{BuildHasherDefault, Hasher};
+
 use nephila_core::url::{Fingerprint, Host};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,29 @@ impl HostKey {
 
     pub(super) fn from_bytes(bytes: [u8; 8]) -> HostKey {
         HostKey(u64::from_be_bytes(bytes))
+    }
+}
+
+/// A map by host. Its order is the same in every run, as everything has to be that reaches the disk.
+pub(super) type HostMap<V> = hashbrown::HashMap<HostKey, V, BuildHasherDefault<AsIs>>;
+
+/// Keys of hosts are hashes already.
+#[derive(Clone, Copy, Default)]
+pub(super) struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
     }
 }
 

@@ -21,29 +21,38 @@
 mod filter;
 mod heap;
 mod hosts;
+mod kept_out;
 mod key;
+mod moving;
+mod options;
 mod queue;
 mod sieve;
 mod snapshot;
+mod taking;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nephila_core::agent::{Admitted, Due, Taken};
+use hashbrown::HashMap;
+use nephila_core::agent::{Admitted, OverLimit};
 use nephila_core::record::{Found, Outcome, Record, Settled};
-use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
-use nephila_disk::{Disk, Mode};
+use nephila_disk::Disk;
 
-use self::heap::{Blob, Heap};
+use self::heap::{Access, Blob, Heap};
 use self::hosts::{HostLimits, Hosts};
-use self::key::{HostKey, Key};
-use self::queue::{Entry, HELD, class_of, encode_entry, host_of_chunk};
+use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
+use self::key::{HostKey, HostMap, Key};
+use self::queue::{Entry, class_of, encode_entry, host_of_chunk};
 use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits, Stage};
 use self::snapshot::Snapshot;
+use crate::log::{self, Log};
 use crate::{Error, HostQueue, Result, StoreLimits};
 
 pub use self::key::{PARTITIONS, partition_of};
+pub use self::moving::{MovedHost, Seen};
+pub use self::options::FrontierOptions;
+pub use self::snapshot::{SnapshotDone, SnapshotJob};
 
 /// How many hosts are looked at to count new URLs together.
 const HOSTS_NEAR: usize = 8;
@@ -52,46 +61,16 @@ const CHUNKS_MOVED: usize = 4;
 /// Segments of which less than this is in use are emptied.
 const SPARSE_PERCENT: u64 = 50;
 
-/// What the frontier may use.
-#[derive(Clone, Copy, Debug)]
-pub struct FrontierOptions {
-    /// What admission stops at.
-    pub limits: StoreLimits,
-    /// Memory for what the sieve has noted and not decided or written.
-    pub sieve_bytes_max: usize,
-    /// Memory for the filters of the sieve.
-    pub filter_bytes_max: usize,
-    /// Memory for URLs of hosts that are not in memory.
-    pub pending_bytes_max: usize,
-    /// Hosts whose queues are in memory.
-    pub hot_hosts_max: usize,
-    /// URLs in a block of the sieve.
-    pub block_urls_max: usize,
-    /// Bytes in a block of queues.
-    pub block_bytes_max: usize,
-    /// So that nobody outside can make hosts collide. Counts when the frontier is made.
-    pub secret: u64,
-}
-
-impl Default for FrontierOptions {
-    fn default() -> FrontierOptions {
-        FrontierOptions {
-            limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
-            sieve_bytes_max: 128 << 20,
-            filter_bytes_max: 256 << 20,
-            pending_bytes_max: 64 << 20,
-            hot_hosts_max: 20_000,
-            block_urls_max: 8_192,
-            block_bytes_max: 64 << 10,
-            secret: 0,
-        }
-    }
-}
-
 /// Where the texts of URLs can be read again that were offered and not decided at once.
 pub trait Texts {
     /// URL `index` of those that the record at `place` found.
     fn found(&self, place: u64, index: usize) -> Result<Found>;
+}
+
+impl<T: Texts> Texts for std::rc::Rc<T> {
+    fn found(&self, place: u64, index: usize) -> Result<Found> {
+        (**self).found(place, index)
+    }
 }
 
 /// Which hosts to look at, to move or to forget.
@@ -105,24 +84,26 @@ pub enum Range {
     All,
 }
 
-/// A known URL, as it is moved to somebody else: enough to know it, not to fetch it.
+/// How far a URL has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Its fingerprint.
-    pub fingerprint: Fingerprint,
-    /// Whether it is done.
-    pub settled: bool,
-    /// The place of the record that says so, or that it was found in.
-    pub place: u64,
-}
-
-/// A host that was moved out.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MovedHost {
-    /// The host.
-    pub host: Host,
-    /// Its URLs that are due or to be tried again, with the attempts that each has used up.
-    pub waiting: Vec<(Found, u8)>,
+pub enum Progress {
+    /// It waits for its turn.
+    Queued {
+        /// As it was found.
+        depth: u16,
+    },
+    /// It was handed over and is not settled.
+    Taken {
+        /// As it was found.
+        depth: u16,
+    },
+    /// It was tried and will be again.
+    Tried {
+        /// It was handed over again and is not settled.
+        taken: bool,
+    },
+    /// It is done.
+    Settled,
 }
 
 /// What the frontier takes.
@@ -138,43 +119,6 @@ pub struct Usage {
     pub read_bytes: u64,
     /// Written since it was opened.
     pub written_bytes: u64,
-}
-
-/// A snapshot on its way to the disk.
-pub struct SnapshotJob {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
-    /// Files that must be durable first.
-    unsynced: Vec<PathBuf>,
-    dead: [Vec<u32>; 2],
-    place: u64,
-    needed: u64,
-    head: snapshot::Head,
-    rest: [Vec<u8>; 3],
-}
-
-/// A snapshot that is durable.
-pub struct SnapshotDone {
-    dead: [Vec<u32>; 2],
-    bytes: u64,
-    /// The place that it was taken at: opening folds the records from here on.
-    pub place: u64,
-    /// Records before this place are not needed any more, but to look back.
-    pub needed: u64,
-}
-
-impl SnapshotJob {
-    /// Makes everything that the snapshot names durable, and then the snapshot.
-    pub fn run(self) -> Result<SnapshotDone> {
-        for path in &self.unsynced {
-            let mut file = self.disk.open(path, Mode::Append).map_err(Error::io("open", path))?;
-            file.sync().map_err(Error::io("sync", path))?;
-        }
-        self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))?;
-        let bytes =
-            snapshot::write(&*self.disk, &self.dir, &self.head, self.rest.each_ref().map(|part| &part[..]))?;
-        Ok(SnapshotDone { dead: self.dead, needed: self.needed, bytes, place: self.place })
-    }
 }
 
 /// See the module's documentation.
@@ -194,7 +138,14 @@ pub struct Frontier {
     place: u64,
     known: u64,
     settled: u64,
-    held: u64,
+    /// URLs of each host, if there is a limit on them.
+    counts: Option<HostMap<u64>>,
+    /// URLs that limits keep out, and where those begin that count.
+    kept_out: Option<Log>,
+    kept_out_from: u64,
+    over: OverLimit,
+    /// Texts of URLs that are being offered again.
+    readmitted: HashMap<usize, Found>,
     decided: Admitted,
     decisions: Vec<Decision>,
     entry: Vec<u8>,
@@ -212,13 +163,32 @@ impl Frontier {
         options: FrontierOptions,
         texts: Box<dyn Texts>,
     ) -> Result<(Frontier, Vec<u8>)> {
-        disk.create_dir_all(dir).map_err(Error::io("create", dir))?;
+        Frontier::open_as(disk, dir, options, texts, Access::Write)
+    }
+
+    /// Opens the frontier in `dir` as its last snapshot says. What changes is kept in memory; nothing is written.
+    pub fn open_read_only(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: FrontierOptions,
+        texts: Box<dyn Texts>,
+    ) -> Result<Frontier> {
+        Ok(Frontier::open_as(disk, dir, options, texts, Access::Read)?.0)
+    }
+
+    fn open_as(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: FrontierOptions,
+        texts: Box<dyn Texts>,
+        access: Access,
+    ) -> Result<(Frontier, Vec<u8>)> {
+        if access == Access::Write {
+            disk.create_dir_all(dir).map_err(Error::io("create", dir))?;
+        }
         let snapshot = snapshot::read(&*disk, dir)?;
-        let host_limits = HostLimits {
-            urls_max: options.limits.max_host_pages,
-            hot_max: options.hot_hosts_max.max(1),
-            block_bytes_max: options.block_bytes_max,
-        };
+        let host_limits =
+            HostLimits { hot_max: options.hot_hosts_max.max(1), block_bytes_max: options.block_bytes_max };
         let sieve_limits = SieveLimits {
             ops_max: options.sieve_bytes_max / OP_BYTES,
             filter_bytes_max: options.filter_bytes_max,
@@ -234,9 +204,28 @@ impl Frontier {
             let hosts = Hosts::from_state(head.host_blocks, &host_ops, host_limits);
             (sieve.ok_or_else(senseless)?, hosts.ok_or_else(senseless)?)
         };
-        let frontier = Frontier {
-            blocks: Heap::open(disk.clone(), dir, "blocks", &head.blocks)?,
-            chunks: Heap::open(disk.clone(), dir, "chunks", &head.chunks)?,
+        let mut kept_out_places = Vec::new();
+        let kept_out_dir = dir.join(KEPT_OUT);
+        let mut note = |place: u64, _: &[u8]| {
+            kept_out_places.push(place);
+            Ok(())
+        };
+        let kept_out = match access {
+            Access::Write => {
+                // What a life noted that ended before its snapshot is found again in the journal.
+                log::cut_behind(&*disk, &kept_out_dir, head.kept_out_end)?;
+                let from = head.kept_out_from;
+                Some(Log::open(&disk, &kept_out_dir, from, KEPT_OUT_SEGMENT_BYTES, &mut note)?)
+            }
+            Access::Read => {
+                log::read_only(&*disk, &kept_out_dir, head.kept_out_from, &mut note)?;
+                kept_out_places.retain(|place| *place < head.kept_out_end);
+                None
+            }
+        };
+        let mut frontier = Frontier {
+            blocks: Heap::open(disk.clone(), dir, "blocks", &head.blocks, access)?,
+            chunks: Heap::open(disk.clone(), dir, "chunks", &head.chunks, access)?,
             dir: dir.to_owned(),
             disk,
             options,
@@ -247,13 +236,27 @@ impl Frontier {
             place: head.place,
             known: head.known,
             settled: head.settled,
-            held: head.held,
+            counts: None,
+            kept_out,
+            kept_out_from: head.kept_out_from,
+            over: OverLimit { depth: head.over[0], host: head.over[1], urls: head.over[2] },
+            readmitted: HashMap::new(),
             decided: Admitted::default(),
             decisions: Vec::new(),
             entry: Vec::new(),
             to_move: Vec::new(),
             snapshot_bytes: 0,
         };
+        frontier.count_hosts()?;
+        let StoreLimits { max_depth, max_host_pages, max_urls } = options.limits;
+        let raised = u64::from(max_depth) > head.limits[0]
+            || max_host_pages > head.limits[1]
+            || max_urls > head.limits[2];
+        if raised && !fresh {
+            frontier.kept_out_from = frontier.kept_out.as_ref().map_or(0, Log::end);
+            frontier.readmit(&kept_out_places)?;
+            frontier.decided();
+        }
         Ok((frontier, memo))
     }
 
@@ -262,7 +265,7 @@ impl Frontier {
         self.place
     }
 
-    /// URLs that are known, with those that limits keep out. Offers that are not decided are not counted.
+    /// URLs that are known. Offers that are not decided are not counted.
     pub fn known_urls(&self) -> u64 {
         self.known
     }
@@ -270,6 +273,11 @@ impl Frontier {
     /// URLs that are done.
     pub fn settled_urls(&self) -> u64 {
         self.settled
+    }
+
+    /// URLs that limits keep out, as often as they were found.
+    pub fn kept_out(&self) -> OverLimit {
+        self.over
     }
 
     /// Offers that are not decided.
@@ -281,24 +289,32 @@ impl Frontier {
         HostKey::of(host, self.secret)
     }
 
-    fn class_max(&self) -> u8 {
-        class_of(self.options.limits.max_depth)
-    }
-
     /// Offers what a durable record found; says what is new, as far as that can be said at once. The rest follows with
     /// [`Frontier::decided`].
     pub fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
         for (index, found) in record.found().iter().enumerate() {
-            let Some((host, fingerprint)) = identify(&found.url) else { continue };
-            let host_key = self.key_of(&host);
-            let class = class_of(found.depth);
-            let key = Key::new(host_key, fingerprint);
-            if self.sieve.offer(&self.blocks, key, class, place, index)? == Offer::New {
-                self.enter(host_key, host, found, place)?;
-            }
+            self.admit_one(place, index, found)?;
         }
         self.relieve()?;
         Ok(self.decided())
+    }
+
+    fn admit_one(&mut self, place: u64, index: usize, found: &Found) -> Result<Offer> {
+        let Some((host, fingerprint)) = identify(&found.url) else { return Ok(Offer::New) };
+        let host_key = self.key_of(&host);
+        let class = class_of(found.depth);
+        let key = Key::new(host_key, fingerprint);
+        let over = self.limit_on(host_key, found.depth);
+        let offer = match over {
+            None => self.sieve.offer(&self.blocks, key, class, place, index)?,
+            Some(_) => self.sieve.probe(&self.blocks, key, class, place, index)?,
+        };
+        match over {
+            _ if offer == Offer::Later => {}
+            None => self.enter(host_key, host, found, place)?,
+            Some(over) => self.keep_out(over, found, place)?,
+        }
+        Ok(offer)
     }
 
     /// Says that every record before this place is folded in.
@@ -306,23 +322,20 @@ impl Frontier {
         self.place = place;
     }
 
+    /// Counts a URL as known.
+    fn count(&mut self, host: HostKey) {
+        self.known += 1;
+        if let Some(counts) = &mut self.counts {
+            *counts.entry(host).or_default() += 1;
+        }
+    }
+
     /// Queues a URL that is new.
     fn enter(&mut self, key: HostKey, host: Host, found: &Found, via: u64) -> Result<()> {
-        let full = self.known - self.held >= self.options.limits.max_urls;
-        let class = if full { HELD } else { class_of(found.depth) };
         self.entry.clear();
         encode_entry(found, 0, via, &mut self.entry);
-        self.hosts.push(&mut self.chunks, key, class, &self.entry)?;
-        self.known += 1;
-        if full {
-            self.held += 1;
-            self.decided.over.urls += 1;
-            return Ok(());
-        }
-        if found.depth > self.options.limits.max_depth {
-            self.decided.over.depth += 1;
-            return Ok(());
-        }
+        self.hosts.push(&mut self.chunks, key, class_of(found.depth), &self.entry)?;
+        self.count(key);
         // The URLs of a page are mostly of few hosts, and a host may be named again.
         match self.decided.new.iter_mut().rev().take(HOSTS_NEAR).find(|(other, _)| *other == host) {
             Some((_, count)) => *count += 1,
@@ -331,12 +344,26 @@ impl Frontier {
         Ok(())
     }
 
-    /// What has been decided since this was last asked.
-    pub fn decided(&mut self) -> Admitted {
-        std::mem::take(&mut self.decided)
+    /// The text of a URL that was offered and not decided at once.
+    fn text(&self, place: u64, index: usize) -> Result<Found> {
+        match self.readmitted.get(&index) {
+            Some(found) => Ok(found.clone()),
+            None => self.texts.found(place, index),
+        }
     }
 
-    /// Decides and writes out what there is no room for.
+    /// What has been decided since this was last asked.
+    pub fn decided(&mut self) -> Admitted {
+        Admitted { undecided: self.sieve.undecided(), ..std::mem::take(&mut self.decided) }
+    }
+
+    /// Decides and writes out what there is no room for, and says what that has decided. To be called after each
+    /// [`Frontier::settle`] that no [`Frontier::admit`] follows.
+    pub fn make_room(&mut self) -> Result<Admitted> {
+        self.relieve()?;
+        Ok(self.decided())
+    }
+
     fn relieve(&mut self) -> Result<()> {
         self.move_chunks(CHUNKS_MOVED)?;
         if self.sieve.is_full() {
@@ -359,29 +386,63 @@ impl Frontier {
 
     fn decide_range(&mut self, range: &Range) -> Result<()> {
         let hosts = self.hosts_of(range);
-        let mut decisions = std::mem::take(&mut self.decisions);
-        self.sieve.decide(&mut self.blocks, hosts, &mut decisions)?;
-        self.act_on(decisions)
+        // What a limit kept out may have to be offered again, once.
+        for _ in 0..2 {
+            let mut decisions = std::mem::take(&mut self.decisions);
+            self.sieve.decide(&mut self.blocks, hosts.clone(), &mut decisions)?;
+            self.act_on(decisions)?;
+            if self.sieve.undecided() == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn act_on(&mut self, mut decisions: Vec<Decision>) -> Result<()> {
+        // In the order of their records, each of which is then read once.
+        decisions.sort_by_key(Decision::text);
+        let mut forgotten: Vec<Key> = Vec::new();
         for decision in decisions.drain(..) {
             match decision {
                 Decision::Known => self.decided.known += 1,
                 Decision::Tried { host } => {
-                    self.known += 1;
+                    self.count(host);
                     if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, host)? {
                         queue.known += 1;
                     }
                 }
                 Decision::New { place, index } => {
-                    let found = self.texts.found(place.get(), index)?;
-                    if let Some((host, _)) = identify(&found.url) {
-                        self.enter(self.key_of(&host), host, &found, place.get())?;
+                    let found = self.text(place.get(), index)?;
+                    let Some((host, fingerprint)) = identify(&found.url) else { continue };
+                    let key = self.key_of(&host);
+                    match self.limit_on(key, found.depth) {
+                        None => self.enter(key, host, &found, place.get())?,
+                        Some(over) => {
+                            // The limit was reached meanwhile.
+                            forgotten.push(Key::new(key, fingerprint));
+                            self.sieve.forget(Key::new(key, fingerprint), place.get());
+                            self.keep_out(over, &found, place.get())?;
+                        }
+                    }
+                }
+                Decision::KeptOut { place, index } => {
+                    let found = self.text(place.get(), index)?;
+                    let over = identify(&found.url)
+                        .and_then(|(host, _)| self.limit_on(self.key_of(&host), found.depth));
+                    match over {
+                        Some(over) => self.keep_out(over, &found, place.get())?,
+                        // The limit has been raised since.
+                        None => drop(self.admit_one(place.get(), index, &found)?),
                     }
                 }
                 Decision::Better { host, place, index } => {
-                    let found = self.texts.found(place.get(), index)?;
+                    let found = self.text(place.get(), index)?;
+                    let Some((_, fingerprint)) = identify(&found.url) else { continue };
+                    if forgotten.contains(&Key::new(host, fingerprint)) {
+                        // It was known for as long as it was decided about.
+                        self.admit_one(place.get(), index, &found)?;
+                        continue;
+                    }
                     self.entry.clear();
                     encode_entry(&found, 0, place.get(), &mut self.entry);
                     self.hosts.again(&mut self.chunks, host, &self.entry)?;
@@ -393,142 +454,75 @@ impl Frontier {
         Ok(())
     }
 
-    /// Hands over up to `max` URLs of a host: first those that were put back, then those whose time has come again, the
-    /// earliest first, then the others, the lowest class first and within it in the order of admission. With `fresh_first`,
-    /// the others come before those that come back.
-    pub fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
-        let mut taken = Taken { host: host.clone(), due: Vec::new(), left: 0, next: None };
-        let key = self.key_of(host);
-        let class_max = self.class_max();
-        match self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
-            Some(queue) => queue.recall(now),
-            None => return Ok(taken),
-        }
-        self.release_held(key, max)?;
-        while taken.due.len() < max {
-            let first = if fresh_first { self.next_fresh(key, class_max)? } else { self.next_returned(key)? };
-            let entry = match first {
-                Some(entry) => Some(entry),
-                None if fresh_first => self.next_returned(key)?,
-                None => self.next_fresh(key, class_max)?,
-            };
-            let Some(entry) = entry else { break };
-            let Ok(url) = Url::parse(&entry.found.url) else { continue };
-            taken.due.push(Due {
-                url,
-                depth: entry.found.depth,
-                how: entry.found.how,
-                redirects: entry.found.redirects,
-                attempts: entry.attempts,
-                via: None,
-                reference: entry.via,
-            });
-            if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
-                queue.take(entry);
-            }
-        }
-        if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
-            taken.left = queue.due(class_max);
-            taken.next = queue.next();
-        }
-        Ok(taken)
-    }
-
-    /// Queues URLs that a limit kept out, as far as the limits allow it now.
-    fn release_held(&mut self, key: HostKey, max: usize) -> Result<()> {
-        let limits = self.options.limits;
-        for _ in 0..max {
-            let full = self.known - self.held >= limits.max_urls;
-            let queue = self.hosts.load(&mut self.blocks, &mut self.chunks, key)?;
-            let Some(queue) = queue.filter(|queue| !full && queue.known - queue.held < limits.max_host_pages)
-            else {
-                break;
-            };
-            let Some(entry) = queue.pop_held(&mut self.chunks)? else { break };
-            queue.held -= 1;
-            self.held = self.held.saturating_sub(1);
-            self.entry.clear();
-            encode_entry(&entry.found, entry.attempts, entry.via, &mut self.entry);
-            queue.push(&mut self.chunks, key, class_of(entry.found.depth), &self.entry)?;
-        }
-        Ok(())
-    }
-
-    fn next_returned(&mut self, key: HostKey) -> Result<Option<Entry>> {
-        let queue = self.hosts.load(&mut self.blocks, &mut self.chunks, key)?;
-        Ok(queue.and_then(|queue| queue.pop_front()))
-    }
-
-    fn next_fresh(&mut self, key: HostKey, class_max: u8) -> Result<Option<Entry>> {
-        loop {
-            let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? else {
-                return Ok(None);
-            };
-            let stale = queue.stale > 0;
-            let Some((entry, class)) = queue.pop(&mut self.chunks, class_max)? else { return Ok(None) };
-            if !stale {
-                return Ok(Some(entry));
-            }
-            let Some((_, fingerprint)) = identify(&entry.found.url) else { continue };
-            let value = self.sieve.get(&self.blocks, &Key::new(key, fingerprint))?;
-            if value.is_none_or(|value| value.stage == Stage::Queued { class }) {
-                return Ok(Some(entry));
-            }
-            if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
-                queue.stale = queue.stale.saturating_sub(1);
-            }
-        }
-    }
-
-    /// Puts URLs that were taken and not tried back at the head of their host's queue, first one first. Those that were
-    /// settled since are left as they are.
-    pub fn put_back(&mut self, host: &Host, due: &[Due]) -> Result<()> {
-        let key = self.key_of(host);
-        if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
-            due.iter().rev().for_each(|due| queue.put_back(due.url.as_str()));
-        }
-        Ok(())
-    }
-
     /// Notes the end of an attempt, once its record is durable: the URL is done, or deferred until it may be tried again.
     pub fn settle(&mut self, place: u64, settled: &Settled) -> Result<()> {
         let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(()) };
         let host_key = self.key_of(&host);
         let key = Key::new(host_key, fingerprint);
         let done = settled.outcome.is_final();
-        self.sieve.settle(key, place, done);
+        let is_new = self.sieve.settle(key, place, done);
+        if is_new {
+            self.count(host_key);
+        }
         let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, host_key, &host)?;
-        let entry = queue.remove(&settled.url);
+        queue.known += u64::from(is_new);
+        let entry = queue.remove(fingerprint);
         match settled.outcome {
             Outcome::Retry { not_before, .. } => {
                 let found = Found {
                     url: settled.url.clone(),
                     depth: settled.depth,
                     how: settled.how,
-                    redirects: entry.as_ref().map_or(0, |entry| entry.found.redirects),
+                    redirects: entry.map_or(0, |entry| entry.found.redirects),
                 };
-                let via = entry.map_or(place, |entry| entry.via);
-                queue.defer(Entry { found, attempts: settled.attempts, via }, not_before);
+                let (attempts, via) = (settled.attempts, settled.found_in);
+                queue.defer(Entry { found, attempts, via, print: fingerprint }, not_before);
             }
             _ => {
                 queue.settled += 1;
                 self.settled += 1;
             }
         }
-        self.relieve()
+        Ok(())
     }
 
-    /// Whether a URL is known, and if it is, whether it is done, and the place of the record that says so or that it was
-    /// found in.
-    pub fn look_up(&mut self, url: &Url) -> Result<Option<Seen>> {
-        let fingerprint = Fingerprint::of(url);
-        let key = Key::new(self.key_of(&Host::of(url)), fingerprint);
-        let value = self.sieve.get(&self.blocks, &key)?;
-        Ok(value.map(|value| Seen {
-            fingerprint,
-            settled: value.stage == Stage::Settled,
-            place: value.place.get(),
-        }))
+    /// The same when records are folded again. True if it cannot be said at once whether the URL was known: then the figures
+    /// are right only after [`Frontier::decide`].
+    pub fn settle_again(&mut self, place: u64, settled: &Settled) -> Result<bool> {
+        let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(false) };
+        let uncertain = self.sieve.is_uncertain(&Key::new(self.key_of(&host), fingerprint));
+        self.settle(place, settled)?;
+        Ok(uncertain)
+    }
+
+    /// How far a URL has come, and the place of the record that says so or that it was found in; `None` if it is not known.
+    pub fn look_up(&mut self, url: &Url) -> Result<Option<(Progress, u64)>> {
+        let host_key = self.key_of(&Host::of(url));
+        let key = Key::new(host_key, Fingerprint::of(url));
+        let Some(value) = self.sieve.get(&self.blocks, &key)? else { return Ok(None) };
+        let queue = self.hosts.load(&mut self.blocks, &mut self.chunks, host_key)?;
+        let taken = queue.is_some_and(|queue| queue.is_under_way(Fingerprint::of(url)));
+        let progress = match value.stage {
+            Stage::Settled => Progress::Settled,
+            Stage::Tried => Progress::Tried { taken },
+            Stage::Queued { class } if taken => Progress::Taken { depth: u16::from(class) },
+            Stage::Queued { class } => Progress::Queued { depth: u16::from(class) },
+        };
+        Ok(Some((progress, value.place.get())))
+    }
+
+    /// Takes back that a URL is done, if the record at `place` is the last that said so: `settled` says what it means now.
+    pub fn unsettle(&mut self, place: u64, settled: &Settled) -> Result<()> {
+        let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(()) };
+        let host_key = self.key_of(&host);
+        let value = self.sieve.get(&self.blocks, &Key::new(host_key, fingerprint))?;
+        if !value.is_some_and(|value| value.stage == Stage::Settled && value.place.get() == place) {
+            return Ok(());
+        }
+        let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, host_key, &host)?;
+        queue.settled = queue.settled.saturating_sub(1);
+        self.settled = self.settled.saturating_sub(1);
+        self.settle(place, settled)
     }
 
     fn hosts_of(&self, range: &Range) -> std::ops::RangeInclusive<HostKey> {
@@ -539,48 +533,18 @@ impl Frontier {
         }
     }
 
-    /// Passes on every host of a range with its queue in figures, in the order of their keys.
+    /// Passes on every host of a range with its queue in figures.
     pub fn hosts(&mut self, range: &Range, each: &mut dyn FnMut(&Host, HostQueue)) -> Result<()> {
-        let (hosts, class_max) = (self.hosts_of(range), self.class_max());
+        let hosts = self.hosts_of(range);
         self.hosts.each(&mut self.blocks, &mut self.chunks, hosts, &mut |_, queue| {
             let figures = HostQueue {
                 known: queue.known,
                 waiting: queue.known.saturating_sub(queue.settled),
-                due: queue.due(class_max),
+                due: queue.due(),
                 next: queue.next(),
             };
             each(&queue.host, figures);
         })
-    }
-
-    /// Moves hosts out: passes on what is known of them and forgets it. Nothing of them may be taken.
-    pub fn move_out(
-        &mut self,
-        range: &Range,
-        seen: &mut dyn FnMut(Seen),
-        moved: &mut dyn FnMut(MovedHost),
-    ) -> Result<()> {
-        self.decide_range(range)?;
-        let hosts = self.hosts_of(range);
-        let (mut known, mut settled) = (0, 0);
-        self.sieve.each(&self.blocks, hosts.clone(), &mut |key, value| {
-            let done = value.stage == Stage::Settled;
-            known += 1;
-            settled += u64::from(done);
-            let fingerprint = Fingerprint(key.fingerprint());
-            seen(Seen { fingerprint, settled: done, place: value.place.get() });
-        })?;
-        self.sieve.remove(&mut self.blocks, hosts.clone())?;
-        self.known = self.known.saturating_sub(known);
-        self.settled = self.settled.saturating_sub(settled);
-        let mut queues = Vec::new();
-        self.hosts.remove(&mut self.blocks, &mut self.chunks, hosts, &mut |queue| queues.push(queue))?;
-        for mut queue in queues {
-            let mut waiting = Vec::new();
-            queue.drain(&mut self.chunks, &mut |entry| waiting.push((entry.found, entry.attempts)))?;
-            moved(MovedHost { host: queue.host, waiting });
-        }
-        Ok(())
     }
 
     /// Begins to write down everything, with `memo` for the owner. What is returned does the work, on any thread, while the
@@ -591,12 +555,19 @@ impl Frontier {
         let (host_blocks, host_ops) = self.hosts.state()?;
         self.blocks.flush()?;
         self.chunks.flush()?;
+        if let Some(log) = &mut self.kept_out {
+            log.sync()?;
+        }
+        let limits = self.options.limits;
         let head = snapshot::Head {
             place: self.place,
             secret: self.secret,
             known: self.known,
             settled: self.settled,
-            held: self.held,
+            limits: [u64::from(limits.max_depth), limits.max_host_pages, limits.max_urls],
+            over: [self.over.depth, self.over.host, self.over.urls],
+            kept_out_from: self.kept_out_from,
+            kept_out_end: self.kept_out.as_ref().map_or(0, Log::end),
             blocks: self.blocks.states(),
             chunks: self.chunks.states(),
             sieve_blocks,
@@ -621,6 +592,9 @@ impl Frontier {
         self.blocks.sweep(blocks)?;
         self.chunks.sweep(chunks)?;
         self.snapshot_bytes = done.bytes;
+        if let Some(log) = &mut self.kept_out {
+            log.cut(self.kept_out_from)?;
+        }
         Ok(done.needed)
     }
 

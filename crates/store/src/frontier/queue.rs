@@ -7,15 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use nephila_core::record::{Found, How};
 use nephila_core::time::Wall;
-use nephila_core::url::Host;
+use nephila_core::url::{Fingerprint, Host, identify};
 use serde::{Deserialize, Serialize};
 
 use super::heap::{Blob, Heap};
 use super::key::{HostKey, Place};
 use crate::Result;
 
-/// The class of URLs that a limit on their number keeps out. What is too deep is in the class of its depth.
-pub(super) const HELD: u8 = 255;
 /// The class of the deepest URLs. Those above are free for `hosts` to use.
 const CLASS_MAX: u8 = 249;
 /// The end of a class becomes a chunk when it has this many bytes at least,
@@ -39,6 +37,8 @@ pub(super) struct Entry {
     pub(super) attempts: u8,
     /// The place of the record that it was found in.
     pub(super) via: u64,
+    /// What it is told by: it can be found under several names.
+    pub(super) print: Fingerprint,
 }
 
 /// An entry as it lies in a queue.
@@ -79,7 +79,8 @@ pub(super) fn decode_entry(bytes: &[u8]) -> Option<(Entry, usize)> {
         redirects: how & 15,
     };
     let via = Place::from_bytes([*a, *b, *c, *d, *e, *f]).get();
-    Some((Entry { found, attempts: *attempts, via }, 2 + url.len() + 10))
+    let (_, print) = identify(&found.url)?;
+    Some((Entry { found, attempts: *attempts, via, print }, 2 + url.len() + 10))
 }
 
 fn senseless(host: &Host) -> crate::Error {
@@ -112,10 +113,8 @@ struct Class {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Queue {
     pub(super) host: Host,
-    /// URLs that were ever admitted, or kept out by a limit.
+    /// URLs that were ever admitted.
     pub(super) known: u64,
-    /// Those that a limit on their number keeps out.
-    pub(super) held: u64,
     /// Those that are done.
     pub(super) settled: u64,
     /// Entries that may not count any more: as long as there are any, each is compared with the sieve.
@@ -135,7 +134,6 @@ impl Queue {
         Queue {
             host,
             known: 0,
-            held: 0,
             settled: 0,
             stale: 0,
             classes: Vec::new(),
@@ -147,9 +145,8 @@ impl Queue {
     }
 
     /// URLs that may be handed over now; one or two more if some have become stale.
-    pub(super) fn due(&self, class_max: u8) -> u64 {
-        let classes = self.classes.iter().filter(|class| class.class <= class_max);
-        self.front.len() as u64 + classes.map(|class| class.urls).sum::<u64>()
+    pub(super) fn due(&self) -> u64 {
+        self.front.len() as u64 + self.classes.iter().map(|class| class.urls).sum::<u64>()
     }
 
     /// When the first of those becomes due that wait for their time.
@@ -160,6 +157,12 @@ impl Queue {
     /// Whether something of it is under way.
     pub(super) fn is_taken(&self) -> bool {
         !self.taken.is_empty()
+    }
+
+    /// Admits an encoded entry.
+    pub(super) fn add(&mut self, heap: &mut Heap, key: HostKey, class: u8, entry: &[u8]) -> Result<()> {
+        self.known += 1;
+        self.push(heap, key, class, entry)
     }
 
     /// Adds an encoded entry at the end of its class.
@@ -184,33 +187,17 @@ impl Queue {
         Ok(())
     }
 
-    /// Removes the first entry of the best class that `class_max` allows, and says of which.
-    pub(super) fn pop(&mut self, heap: &mut Heap, class_max: u8) -> Result<Option<(Entry, u8)>> {
-        match self.classes.first() {
-            Some(class) if class.class <= class_max => self.pop_from(heap, 0).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// Removes the first entry of those that a limit keeps out.
-    pub(super) fn pop_held(&mut self, heap: &mut Heap) -> Result<Option<Entry>> {
-        match self.classes.last() {
-            Some(class) if class.class == HELD => {
-                let (entry, _) = self.pop_from(heap, self.classes.len() - 1)?;
-                Ok(Some(entry))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn pop_from(&mut self, heap: &mut Heap, at: usize) -> Result<(Entry, u8)> {
-        let class = &mut self.classes[at];
+    /// Removes the first entry of the best class, and says of which.
+    pub(super) fn pop(&mut self, heap: &mut Heap) -> Result<Option<(Entry, u8)>> {
+        let Some(class) = self.classes.first_mut() else { return Ok(None) };
         if class.read == class.head.len() {
             class.head.clear();
             class.read = 0;
-            match class.chunks.pop_front() {
+            match class.chunks.front().copied() {
                 Some(blob) => {
-                    heap.read(blob, &mut class.head)?;
+                    // It stays where it is if it cannot be read.
+                    heap.read(blob, &mut class.head).inspect_err(|_| class.head.clear())?;
+                    class.chunks.pop_front();
                     heap.free(blob);
                     class.read = CHUNK_HEAD_BYTES;
                 }
@@ -224,12 +211,12 @@ impl Queue {
         class.urls -= 1;
         class.bytes = class.bytes.saturating_sub(bytes as u64);
         if class.urls == 0 {
-            self.classes.remove(at);
+            self.classes.remove(0);
             if self.classes.is_empty() {
                 self.stale = 0;
             }
         }
-        Ok((entry, number))
+        Ok(Some((entry, number)))
     }
 
     /// The next of those that were put back or are due again.
@@ -250,27 +237,32 @@ impl Queue {
     }
 
     /// Puts back what was handed over, as first of all.
-    pub(super) fn put_back(&mut self, url: &str) {
-        if let Some(at) = self.taken.iter().position(|entry| entry.found.url == url) {
+    pub(super) fn put_back(&mut self, print: Fingerprint) {
+        if let Some(at) = self.taken.iter().position(|entry| entry.print == print) {
             let entry = self.taken.remove(at);
             self.front.push_front(entry);
         }
     }
 
     /// Whether a URL is under way or about to be: its class does not matter any more.
-    pub(super) fn is_ahead(&self, url: &str) -> bool {
-        self.taken.iter().chain(&self.front).any(|entry| entry.found.url == url)
+    pub(super) fn is_ahead(&self, print: Fingerprint) -> bool {
+        self.taken.iter().chain(&self.front).any(|entry| entry.print == print)
+    }
+
+    /// Whether a URL was handed over and is not settled.
+    pub(super) fn is_under_way(&self, print: Fingerprint) -> bool {
+        self.taken.iter().any(|entry| entry.print == print)
     }
 
     /// Takes a URL out of wherever it is; one that is in a class stays there and is known to be stale.
-    pub(super) fn remove(&mut self, url: &str) -> Option<Entry> {
-        if let Some(at) = self.taken.iter().position(|entry| entry.found.url == url) {
+    pub(super) fn remove(&mut self, print: Fingerprint) -> Option<Entry> {
+        if let Some(at) = self.taken.iter().position(|entry| entry.print == print) {
             return Some(self.taken.swap_remove(at));
         }
-        if let Some(at) = self.front.iter().position(|entry| entry.found.url == url) {
+        if let Some(at) = self.front.iter().position(|entry| entry.print == print) {
             return self.front.remove(at);
         }
-        let late = self.late.iter().find(|(_, entry)| entry.found.url == url).map(|(key, _)| *key);
+        let late = self.late.iter().find(|(_, entry)| entry.print == print).map(|(key, _)| *key);
         if let Some(key) = late {
             return self.late.remove(&key);
         }
@@ -296,7 +288,7 @@ impl Queue {
     /// Passes on every entry and empties the queue.
     pub(super) fn drain(&mut self, heap: &mut Heap, each: &mut dyn FnMut(Entry)) -> Result<()> {
         self.taken.drain(..).chain(self.front.drain(..)).for_each(&mut *each);
-        while let Some((entry, _)) = self.pop(heap, HELD)? {
+        while let Some((entry, _)) = self.pop(heap)? {
             each(entry);
         }
         std::mem::take(&mut self.late).into_values().for_each(each);

@@ -82,12 +82,28 @@ enum Kind {
     New,
     /// It may be known.
     Check,
+    /// It may be known; if it is not, it stays so.
+    Probe,
+    /// It is not to be known any more.
+    Forget,
     Tried,
     Settled,
 }
 
+impl Kind {
+    /// Whether somebody waits for what comes of it.
+    fn is_question(self) -> bool {
+        matches!(self, Kind::Check | Kind::Probe)
+    }
+}
+
 impl Op {
     const ENCODED_BYTES: usize = Key::BYTES + 11;
+
+    fn new(key: Key, kind: Kind, class: u8, place: u64, index: usize) -> Op {
+        let [x, y, z, ..] = (index as u32).to_le_bytes();
+        Op { key, kind, class, place: Place::new(place), index: [x, y, z] }
+    }
 
     fn encode(&self, out: &mut Vec<u8>) {
         let kind = match self.kind {
@@ -95,6 +111,8 @@ impl Op {
             Kind::Check => 1,
             Kind::Tried => 2,
             Kind::Settled => 3,
+            Kind::Probe => 4,
+            Kind::Forget => 5,
         };
         out.extend_from_slice(self.key.bytes());
         out.extend_from_slice(&[kind, self.class]);
@@ -112,6 +130,8 @@ impl Op {
             1 => Kind::Check,
             2 => Kind::Tried,
             3 => Kind::Settled,
+            4 => Kind::Probe,
+            5 => Kind::Forget,
             _ => return None,
         };
         let place = Place::from_bytes([*a, *b, *c, *d, *e, *f]);
@@ -124,19 +144,31 @@ impl Op {
 pub(super) enum Decision {
     /// It is new after all: URL `index` of the record at `place` is to be queued.
     New { place: Place, index: usize },
+    /// It is not known, and stays so: URL `index` of the record at `place`.
+    KeptOut { place: Place, index: usize },
     /// It is queued already, in a worse class: it is to be entered again, and the old entry counts no more.
     Better { host: HostKey, place: Place, index: usize },
-    /// It is new, and has been tried since: it is not to be queued.
+    /// It has been tried, and nobody knew it before: it is known now, and not to be queued.
     Tried { host: HostKey },
     /// It is known.
     Known,
 }
 
 impl Decision {
+    /// Which URL of which record it needs the text of.
+    pub(super) fn text(&self) -> Option<(u64, usize)> {
+        match self {
+            Decision::New { place, index }
+            | Decision::KeptOut { place, index }
+            | Decision::Better { place, index, .. } => Some((place.get(), *index)),
+            Decision::Tried { .. } | Decision::Known => None,
+        }
+    }
+
     fn without_queue(&mut self, host: HostKey) {
         *self = match self {
             Decision::New { .. } | Decision::Tried { .. } => Decision::Tried { host },
-            Decision::Better { .. } | Decision::Known => Decision::Known,
+            Decision::Better { .. } | Decision::Known | Decision::KeptOut { .. } => Decision::Known,
         };
     }
 }
@@ -246,35 +278,74 @@ impl Sieve {
         place: u64,
         index: usize,
     ) -> Result<Offer> {
-        let at = self.block_of(&key);
+        self.ask(heap, Op::new(key, Kind::Check, class, place, index))
+    }
+
+    /// The same for a URL that a limit keeps out if it is not known.
+    pub(super) fn probe(
+        &mut self,
+        heap: &Heap,
+        key: Key,
+        class: u8,
+        place: u64,
+        index: usize,
+    ) -> Result<Offer> {
+        self.ask(heap, Op::new(key, Kind::Probe, class, place, index))
+    }
+
+    fn ask(&mut self, heap: &Heap, mut op: Op) -> Result<Offer> {
+        let at = self.block_of(&op.key);
         if self.blocks[at].filter.is_none() {
             self.make_filter(heap, at)?;
         }
-        let block = &mut self.blocks[at];
+        let print = op.key.fingerprint();
+        match &mut self.blocks[at].filter {
+            Some(filter) if !filter.contains(&print) => {
+                if op.kind == Kind::Check {
+                    filter.insert(&print);
+                    op.kind = Kind::New;
+                    self.note(at, op);
+                }
+                Ok(Offer::New)
+            }
+            _ => {
+                self.undecided += 1;
+                self.note(at, op);
+                Ok(Offer::Later)
+            }
+        }
+    }
+
+    /// Forgets a URL that was decided to be new.
+    pub(super) fn forget(&mut self, key: Key, place: u64) {
+        let at = self.block_of(&key);
+        self.note(at, Op::new(key, Kind::Forget, 0, place, 0));
+    }
+
+    /// Whether it cannot be said at once that a URL is known or not: nobody has decided about it, or there is no filter.
+    pub(super) fn is_uncertain(&self, key: &Key) -> bool {
+        let block = &self.blocks[self.block_of(key)];
+        block.filter.is_none() || block.ops.iter().any(|op| op.key == *key && op.kind.is_question())
+    }
+
+    /// Notes an attempt at a URL, known or not.
+    /// True if it certainly was not, and is known from now on.
+    pub(super) fn settle(&mut self, key: Key, place: u64, done: bool) -> bool {
+        let at = self.block_of(&key);
         let print = key.fingerprint();
-        let is_new = match &mut block.filter {
+        let is_new = match &mut self.blocks[at].filter {
             Some(filter) if !filter.contains(&print) => {
                 filter.insert(&print);
                 true
             }
             _ => false,
         };
-        let kind = if is_new { Kind::New } else { Kind::Check };
-        let [x, y, z, ..] = (index as u32).to_le_bytes();
-        self.note(at, Op { key, kind, class, place: Place::new(place), index: [x, y, z] });
-        self.undecided += u64::from(!is_new);
-        Ok(if is_new { Offer::New } else { Offer::Later })
-    }
-
-    /// Notes an attempt at a URL, known or not.
-    pub(super) fn settle(&mut self, key: Key, place: u64, done: bool) {
-        let at = self.block_of(&key);
-        let block = &mut self.blocks[at];
-        if let Some(filter) = &mut block.filter {
-            filter.insert(&key.fingerprint());
+        if is_new {
+            self.note(at, Op::new(key, Kind::New, 0, place, 0));
         }
         let kind = if done { Kind::Settled } else { Kind::Tried };
-        self.note(at, Op { key, kind, class: 0, place: Place::new(place), index: [0; 3] });
+        self.note(at, Op::new(key, kind, 0, place, 0));
+        is_new
     }
 
     fn block_ops_max(&self) -> usize {
@@ -298,15 +369,15 @@ impl Sieve {
         self.read_block(heap, at)?;
         let mut value =
             self.old.binary_search_by(|(other, _)| other.cmp(key)).ok().map(|found| self.old[found].1);
-        for op in self.blocks[at].ops.iter().filter(|op| op.key == *key && op.kind != Kind::Check) {
-            value = value_after(value, op).or(value);
+        for op in self.blocks[at].ops.iter().filter(|op| op.key == *key && !op.kind.is_question()) {
+            value = value_after(value, op);
         }
         Ok(value)
     }
 
     /// The place of the oldest record that an offer that is not decided was found in.
     pub(super) fn oldest_text(&self) -> u64 {
-        let checks = self.blocks.iter().flat_map(|block| &block.ops).filter(|op| op.kind == Kind::Check);
+        let checks = self.blocks.iter().flat_map(|block| &block.ops).filter(|op| op.kind.is_question());
         checks.map(|op| op.place.get()).min().unwrap_or(u64::MAX)
     }
 
@@ -369,10 +440,10 @@ impl Sieve {
             let decided = out.len();
             for op in group {
                 out.extend(decision(value, op));
-                value = value_after(value, op).or(value);
-                self.undecided -= u64::from(op.kind == Kind::Check);
+                value = value_after(value, op);
+                self.undecided -= u64::from(op.kind.is_question());
             }
-            if !matches!(value, Some(Value { stage: Stage::Queued { .. }, .. })) {
+            if value.is_some() && !matches!(value, Some(Value { stage: Stage::Queued { .. }, .. })) {
                 // When records are folded again, a URL can have been tried before it is decided that it was new.
                 out[decided..].iter_mut().for_each(|decision| decision.without_queue(key.host()));
             }
@@ -537,7 +608,7 @@ impl Sieve {
         for op in ops.chunks(Op::ENCODED_BYTES) {
             let op = Op::decode(op)?;
             let at = sieve.block_of(&op.key);
-            sieve.undecided += u64::from(op.kind == Kind::Check);
+            sieve.undecided += u64::from(op.kind.is_question());
             sieve.blocks[at].ops.push(op);
             sieve.ops += 1;
         }
@@ -546,7 +617,7 @@ impl Sieve {
 }
 
 fn checks(ops: &[Op]) -> u64 {
-    ops.iter().filter(|op| op.kind == Kind::Check).count() as u64
+    ops.iter().filter(|op| op.kind.is_question()).count() as u64
 }
 
 fn filter_of(room: usize, entries: &[(Key, Value)]) -> Filter {
@@ -557,30 +628,37 @@ fn filter_of(room: usize, entries: &[(Key, Value)]) -> Filter {
 
 /// What an offer that was not decided means, by what is known.
 fn decision(value: Option<Value>, op: &Op) -> Option<Decision> {
-    if op.kind != Kind::Check {
-        return None;
+    match op.kind {
+        Kind::Check | Kind::Probe => {}
+        // A limit of today keeps out what was admitted and tried before: it is known all the same.
+        Kind::Tried | Kind::Settled if value.is_none() => {
+            return Some(Decision::Tried { host: op.key.host() });
+        }
+        _ => return None,
     }
     let [x, y, z] = op.index;
-    let index = u32::from_le_bytes([x, y, z, 0]) as usize;
+    let (place, index) = (op.place, u32::from_le_bytes([x, y, z, 0]) as usize);
     Some(match value.map(|value| value.stage) {
-        None => Decision::New { place: op.place, index },
+        None if op.kind == Kind::Probe => Decision::KeptOut { place, index },
+        None => Decision::New { place, index },
         Some(Stage::Queued { class }) if op.class < class => {
-            Decision::Better { host: op.key.host(), place: op.place, index }
+            Decision::Better { host: op.key.host(), place, index }
         }
         Some(_) => Decision::Known,
     })
 }
 
-/// What is known after a change, if it changes anything.
+/// What is known after a change.
 fn value_after(value: Option<Value>, op: &Op) -> Option<Value> {
     let stage = match (op.kind, value.map(|value| value.stage)) {
         (Kind::Tried, _) => Stage::Tried,
         (Kind::Settled, _) => Stage::Settled,
+        (Kind::Forget, _) | (Kind::Probe, None) => return None,
         (Kind::New | Kind::Check, None) => Stage::Queued { class: op.class },
-        (Kind::New | Kind::Check, Some(Stage::Queued { class })) if op.class < class => {
+        (Kind::New | Kind::Check | Kind::Probe, Some(Stage::Queued { class })) if op.class < class => {
             Stage::Queued { class: op.class }
         }
-        (Kind::New | Kind::Check, Some(_)) => return None,
+        (Kind::New | Kind::Check | Kind::Probe, Some(_)) => return value,
     };
     Some(Value { stage, place: op.place })
 }

@@ -9,13 +9,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nephila_disk::{Disk, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::heap::SegmentState;
 use super::{hosts, sieve};
-use crate::journal::read_full;
+use crate::log::read_full;
 use crate::{Error, Result};
 
 const FILE_NAME: &str = "snapshot";
@@ -32,11 +33,51 @@ pub(super) struct Head {
     pub(super) secret: u64,
     pub(super) known: u64,
     pub(super) settled: u64,
-    pub(super) held: u64,
+    /// The limits, and what they kept out: depth, pages of a host, URLs.
+    pub(super) limits: [u64; 3],
+    pub(super) over: [u64; 3],
+    pub(super) kept_out_from: u64,
+    pub(super) kept_out_end: u64,
     pub(super) blocks: Vec<SegmentState>,
     pub(super) chunks: Vec<SegmentState>,
     pub(super) sieve_blocks: Vec<sieve::BlockState>,
     pub(super) host_blocks: Vec<hosts::BlockState>,
+}
+
+/// A snapshot on its way to the disk.
+pub struct SnapshotJob {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) dir: PathBuf,
+    /// Files that must be durable first.
+    pub(super) unsynced: Vec<PathBuf>,
+    pub(super) dead: [Vec<u32>; 2],
+    pub(super) place: u64,
+    pub(super) needed: u64,
+    pub(super) head: Head,
+    pub(super) rest: [Vec<u8>; 3],
+}
+
+/// A snapshot that is durable.
+pub struct SnapshotDone {
+    pub(super) dead: [Vec<u32>; 2],
+    pub(super) bytes: u64,
+    /// The place that it was taken at: opening folds the records from here on.
+    pub place: u64,
+    /// Records before this place are not needed any more, but to look back.
+    pub needed: u64,
+}
+
+impl SnapshotJob {
+    /// Makes everything that the snapshot names durable, and then the snapshot.
+    pub fn run(self) -> Result<SnapshotDone> {
+        for path in &self.unsynced {
+            let mut file = self.disk.open(path, Mode::Append).map_err(Error::io("open", path))?;
+            file.sync().map_err(Error::io("sync", path))?;
+        }
+        self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))?;
+        let bytes = write(&*self.disk, &self.dir, &self.head, self.rest.each_ref().map(|part| &part[..]))?;
+        Ok(SnapshotDone { dead: self.dead, needed: self.needed, bytes, place: self.place })
+    }
 }
 
 /// What was written down.

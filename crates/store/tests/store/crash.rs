@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nephila_core::record::{Outcome, Record};
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, Mode, SimDisk};
-use nephila_store::{ErrorKind, Journal};
+use nephila_store::{ErrorKind, Journal, Result, Store};
 
 use crate::samples::*;
 
@@ -42,16 +42,34 @@ fn record(random: &mut Random) -> Record {
 }
 
 /// Opens what the last life left, checks it, and writes until a random end or until the disk fails.
-fn live(disk: &SimDisk, random: &mut Random, kept: &mut Vec<Kept>) {
+fn live(disk: &SimDisk, random: &mut Random, kept: &mut Vec<Kept>, sound: bool) {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let Ok((store, mut journal, records)) = open(shared, NO_LIMITS) else { return };
+    let (mut store, mut journal, records) = match open_with(shared, small(random, NO_LIMITS)) {
+        Ok(opened) => opened,
+        Err(error) => {
+            assert!(!sound, "it cannot be opened any more: {error}");
+            return;
+        }
+    };
     let safe = kept.iter().take_while(|kept| kept.safe > Safe::Buffered).count();
     assert!(records.len() >= safe, "{} of {safe} safe records", records.len());
     kept.truncate(records.len());
     let expected: Vec<(u64, Record)> = kept.iter().map(|kept| (kept.place, kept.record.clone())).collect();
     assert!(records == expected, "what is read is a prefix of what was written");
+    for record in kept.iter_mut() {
+        record.safe = Safe::FromPowerCuts;
+    }
+    match store.decide() {
+        Ok(_) => check(&mut store, &records),
+        Err(error) => assert!(!sound, "{error}"),
+    }
+    write_on(store, &mut journal, random, kept);
+}
+
+/// What is known is what the records say.
+fn check(store: &mut Store, records: &[(u64, Record)]) {
     let mut urls = HashSet::new();
-    for (_, record) in &records {
+    for (_, record) in records {
         urls.extend(record.found().iter().map(|found| found.url.clone()));
         if let Record::Settled(settled) = record {
             urls.insert(settled.url.clone());
@@ -61,28 +79,48 @@ fn live(disk: &SimDisk, random: &mut Random, kept: &mut Vec<Kept>) {
     for text in urls.iter().take(5) {
         assert!(store.look_up(&url(text)).unwrap().is_some());
     }
-    for record in kept.iter_mut() {
-        record.safe = Safe::FromPowerCuts;
-    }
-    write_on(&mut journal, random, kept);
 }
 
-fn write_on(journal: &mut Journal, random: &mut Random, kept: &mut Vec<Kept>) {
+fn write_on(store: Store, journal: &mut Journal, random: &mut Random, kept: &mut Vec<Kept>) {
+    let (mut store, mut folded) = (Some(store), kept.len());
     for _ in 0..random.below(30) {
         let record = record(random);
         // A failure ends neither journal nor test: the next calls must cope with what it left.
         if let Ok(place) = journal.append(&record) {
             kept.push(Kept { place, record, safe: Safe::Buffered });
         }
-        let (done, safe) = match random.below(6) {
-            0 => (journal.sync().is_ok(), Safe::FromPowerCuts),
-            1 | 2 => (journal.flush().is_ok(), Safe::FromKills),
+        let turn = random.below(7);
+        let (done, safe) = match turn {
+            0 | 1 => (journal.sync().is_ok(), Safe::FromPowerCuts),
+            2 | 3 => (journal.flush().is_ok(), Safe::FromKills),
             _ => (false, Safe::Buffered),
         };
-        for record in kept.iter_mut().filter(|record| done && record.safe < safe) {
+        if !done {
+            continue;
+        }
+        for record in kept.iter_mut().filter(|record| record.safe < safe) {
             record.safe = safe;
         }
+        // It does end the store: an agent gives up.
+        let new = &kept[folded..];
+        folded = kept.len();
+        if let Some(living) = &mut store
+            && fold_and_save(living, journal, new, turn == 0).is_err()
+        {
+            store = None;
+        }
     }
+}
+
+fn fold_and_save(store: &mut Store, journal: &Journal, new: &[Kept], save: bool) -> Result<()> {
+    for kept in new {
+        fold(store, kept.place, &kept.record)?;
+    }
+    if save {
+        let done = store.begin_snapshot(journal.end())?.run()?;
+        store.end_snapshot(done)?;
+    }
+    Ok(())
 }
 
 fn run(seed: u64) {
@@ -95,7 +133,7 @@ fn run(seed: u64) {
             1 => disk.set_capacity(disk.used_bytes() + random.below(5_000)),
             _ => disk.set_capacity(u64::MAX),
         }
-        live(&disk, &mut random, &mut kept);
+        live(&disk, &mut random, &mut kept, false);
         if random.one_in(2) {
             disk = disk.kill();
         } else {
@@ -107,7 +145,7 @@ fn run(seed: u64) {
     }
     // A last life without failures looks at what is left.
     disk.set_capacity(u64::MAX);
-    live(&disk, &mut random, &mut kept);
+    live(&disk, &mut random, &mut kept, true);
 }
 
 #[test]
@@ -124,18 +162,19 @@ fn a_full_disk_tears_nothing_and_goes_on_when_there_is_room() {
     let (_, mut journal, _) = open(Arc::new(disk.clone()), NO_LIMITS).unwrap();
     journal.append(&seeds(["http://a.example/1"])).unwrap();
     journal.sync().unwrap();
-    let whole_bytes = journal.len();
-    disk.set_capacity(whole_bytes + 10);
+    let (end, used_bytes) = (journal.end(), disk.used_bytes());
+    disk.set_capacity(used_bytes + 10);
     let place = journal.append(&seeds(["http://a.example/2"])).unwrap();
-    assert_eq!(place, whole_bytes);
+    assert_eq!(place, end);
     for _ in 0..3 {
         assert_eq!(journal.flush().unwrap_err().kind(), ErrorKind::DiskFull);
-        assert_eq!(disk.used_bytes(), whole_bytes);
+        assert_eq!(disk.used_bytes(), used_bytes);
     }
     journal.append(&seeds(["http://a.example/3"])).unwrap();
     disk.set_capacity(u64::MAX);
     journal.sync().unwrap();
-    let (store, _, records) = open(Arc::new(disk.power_cut()), NO_LIMITS).unwrap();
+    let (mut store, _, records) = open(Arc::new(disk.power_cut()), NO_LIMITS).unwrap();
+    store.decide().unwrap();
     assert_eq!(records.len(), 3);
     assert_eq!(records[1].0, place);
     assert_eq!(store.queued(), 3);
@@ -147,13 +186,14 @@ fn a_torn_write_is_cut_off_later_if_not_at_once() {
     for seed in 0..20 {
         let disk = SimDisk::new(seed);
         let (_, mut journal, _) = open(Arc::new(disk.clone()), NO_LIMITS).unwrap();
+        let empty_bytes = disk.used_bytes();
         journal.append(&seeds([format!("http://a.example/{}", "x".repeat(3_000))])).unwrap();
         disk.fail_after(0);
         assert_eq!(journal.flush().unwrap_err().kind(), ErrorKind::Io);
         assert_eq!(journal.flush().unwrap_err().kind(), ErrorKind::Io);
         disk.fail_after(u64::MAX);
         journal.flush().unwrap();
-        assert_eq!(disk.used_bytes(), journal.len());
+        assert_eq!(disk.used_bytes(), empty_bytes + journal.end());
         assert_eq!(open(Arc::new(disk.kill()), NO_LIMITS).unwrap().2.len(), 1);
     }
 }
@@ -185,20 +225,24 @@ fn nothing_is_accepted_after_a_sync_that_failed() {
     journal.sync().unwrap();
 }
 
-/// The file is looked at while it is written, also where a record is half there.
+/// Also where a record is half there, and without writing anything.
 #[test]
-fn a_running_crawl_can_be_looked_at() {
-    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(7));
-    let (mut store, mut journal, _) = open(Arc::clone(&disk), NO_LIMITS).unwrap();
-    write(&mut store, &mut journal, &seeds(["http://a.example/1"]));
-    disk.open(Path::new(JOURNAL), Mode::Append).unwrap().append(&[9, 0, 0, 0, 1]).unwrap();
-    let look = nephila_store::Store::open_read_only(
-        Arc::clone(&disk),
-        Path::new(DIR),
-        NO_LIMITS,
-        &|_| true,
-        &mut |_, _| {},
-    )
-    .unwrap();
-    assert_eq!((look.known_urls(), look.torn_bytes()), (1, 5));
+fn a_crawl_that_was_killed_can_be_looked_at() {
+    for with_snapshot in [false, true] {
+        let sim = SimDisk::new(7);
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let (mut store, mut journal, _) = open(Arc::clone(&disk), NO_LIMITS).unwrap();
+        write(&mut store, &mut journal, &seeds(["http://a.example/1"]));
+        if with_snapshot {
+            snapshot(&mut store, &mut journal).unwrap();
+        }
+        write(&mut store, &mut journal, &seeds(["http://a.example/2"]));
+        disk.open(Path::new(JOURNAL), Mode::Append).unwrap().append(&[9, 0, 0, 0, 1]).unwrap();
+        let dead = sim.kill();
+        // Nothing that is written gets through.
+        dead.fail_after(0);
+        let (mut look, records) = look(Arc::new(dead), NO_LIMITS).unwrap();
+        assert_eq!((look.known_urls(), look.torn_bytes(), records), (2, 5, 2));
+        assert_eq!(look.take(&host("a.example"), 9, false, Wall(0)).unwrap().due.len(), 2);
+    }
 }

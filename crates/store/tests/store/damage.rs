@@ -1,11 +1,11 @@
-//! Whatever the tail of the file looks like, the whole records before it are read, and the rest is cut.
+//! Whatever the tail of the journal looks like, the whole records before it are read, and the rest is cut.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::record::{Outcome, Record};
 use nephila_disk::{Disk, Mode, SimDisk};
-use nephila_store::{ErrorKind, FRAME_BYTES_MAX};
+use nephila_store::{ErrorKind, FRAME_BYTES_MAX, Store};
 
 use crate::samples::*;
 
@@ -16,18 +16,37 @@ fn read(disk: &dyn Disk, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A journal as bytes, and where each of its records ends.
+/// Bytes before the first record of a segment.
+const HEAD_BYTES: usize = 24;
+const KEPT: &str = "/crawl/store/damaged-";
+
+/// The tails that are kept, by their names.
+fn tails(disk: &dyn Disk) -> Vec<(String, Vec<u8>)> {
+    let files = disk.list(Path::new(STORE)).unwrap().into_iter();
+    let names = files.filter(|path| path.to_str().unwrap().starts_with(KEPT));
+    names.map(|path| (path.to_str().unwrap().to_owned(), read(disk, &path))).collect()
+}
+
+/// A disk with a journal of these bytes and nothing else.
+fn disk_with(bytes: &[u8]) -> Arc<dyn Disk> {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    disk.create_dir_all(Path::new(STORE)).unwrap();
+    disk.open(Path::new(JOURNAL), Mode::Create).unwrap().append(bytes).unwrap();
+    disk
+}
+
+/// A journal as bytes, and where in them each of its records ends.
 fn journal() -> (Vec<u8>, Vec<usize>) {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     let (_, mut journal, _) = open(Arc::clone(&disk), NO_LIMITS).unwrap();
-    let mut ends = vec![journal.len() as usize];
+    let mut ends = vec![HEAD_BYTES];
     for number in 0..6 {
         let page = format!("http://a.example/{number}");
         let mut record = settled(&page, Outcome::Answered { status: 200 });
         record.found = vec![found(&format!("http://b.example/{number}"), number)];
         for record in [seeds([page]), Record::Settled(record)] {
-            assert_eq!(journal.append(&record).unwrap() as usize, *ends.last().unwrap());
-            ends.push(journal.len() as usize);
+            assert_eq!(journal.append(&record).unwrap() as usize + HEAD_BYTES, *ends.last().unwrap());
+            ends.push(journal.end() as usize + HEAD_BYTES);
         }
     }
     journal.flush().unwrap();
@@ -39,31 +58,26 @@ fn journal() -> (Vec<u8>, Vec<usize>) {
 /// Opens a journal of these bytes twice: it has so many records, the rest is cut, and then nothing more is to be cut. The
 /// rest is kept if and only if there are whole records in it.
 fn check(bytes: &[u8], whole_records: usize, ends: &[usize], kept: bool) {
-    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    disk.create_dir_all(Path::new(DIR)).unwrap();
-    disk.open(Path::new(JOURNAL), Mode::Create).unwrap().append(bytes).unwrap();
-
-    let holds = |_: &_| true;
-    let mut read_only = 0;
-    let count = &mut |_, _: &Record| read_only += 1;
-    let store =
-        nephila_store::Store::open_read_only(Arc::clone(&disk), Path::new(DIR), NO_LIMITS, &holds, count)
-            .unwrap();
+    let disk = disk_with(bytes);
+    let end = ends[whole_records];
+    let (store, read_only) = look(Arc::clone(&disk), NO_LIMITS).unwrap();
     assert_eq!(read_only, whole_records);
-    assert_eq!(store.torn_bytes() as usize, bytes.len() - ends[whole_records]);
-    let length = disk.open(Path::new(JOURNAL), Mode::Read).unwrap().len().unwrap();
-    assert_eq!(length as usize, bytes.len(), "looking at it changes nothing");
+    assert_eq!(store.torn_bytes() as usize, bytes.len() - end);
+    assert_eq!(read(&*disk, Path::new(JOURNAL)), bytes, "looking at it changes nothing");
+    assert_eq!(disk.list(Path::new(STORE)).unwrap(), [Path::new(JOURNAL)], "looking at it adds nothing");
 
     let (store, journal, records) = open(Arc::clone(&disk), NO_LIMITS).unwrap();
     assert_eq!(records.len(), whole_records);
-    assert_eq!(store.torn_bytes() as usize, bytes.len() - ends[whole_records]);
-    assert_eq!(journal.len() as usize, ends[whole_records]);
-    let tail = store.damaged().map(|path| read(&*disk, path));
-    assert_eq!(tail.as_deref(), kept.then_some(&bytes[ends[whole_records]..]));
+    assert_eq!(store.torn_bytes() as usize, bytes.len() - end);
+    assert_eq!(journal.end() as usize + HEAD_BYTES, end);
+    assert_eq!(store.is_damaged(), kept);
+    let name = format!("{KEPT}{:012x}", end - HEAD_BYTES);
+    let tail: Vec<(String, Vec<u8>)> = kept.then(|| (name, bytes[end..].to_vec())).into_iter().collect();
+    assert_eq!(tails(&*disk), tail);
 
     let (mut store, mut journal, again) = open(disk, NO_LIMITS).unwrap();
     assert_eq!(again, records);
-    assert_eq!((store.torn_bytes(), store.damaged()), (0, None));
+    assert_eq!((store.torn_bytes(), store.is_damaged()), (0, false));
     write(&mut store, &mut journal, &seeds(["http://c.example/"]));
 }
 
@@ -104,39 +118,97 @@ fn tails_that_are_not_records() {
     }
 }
 
-/// Nobody is told where a tail is before it is there, and none takes the place of another.
+/// Nothing is cut before it is kept, and no tail takes the place of another.
 #[test]
 fn each_damaged_tail_is_kept() {
     let (bytes, ends) = journal();
     let disk = SimDisk::new(1);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let mut tails = Vec::new();
-    for record in [8, 4, 0] {
-        let mut damaged = bytes.clone();
-        damaged[ends[record] + 20] ^= 1;
-        disk.create_dir_all(Path::new(DIR)).unwrap();
+    let mut expected = Vec::new();
+    // Twice at the same place, and not with the same records behind it.
+    for (flipped, length) in [(8, ends[12]), (4, ends[12]), (4, ends[11]), (0, ends[12])] {
+        let mut damaged = bytes[..length].to_vec();
+        damaged[ends[flipped] + 20] ^= 1;
+        disk.create_dir_all(Path::new(STORE)).unwrap();
         let mut file = disk.open(Path::new(JOURNAL), Mode::Append).unwrap();
         file.truncate(0).unwrap();
         file.append(&damaged).unwrap();
-        disk.set_capacity(disk.used_bytes() + 3);
-        let error = open(Arc::clone(&shared), NO_LIMITS).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
-        assert_eq!(read(&disk, Path::new(JOURNAL)), damaged, "nothing is cut that is not kept");
-        disk.set_capacity(u64::MAX);
-        let (store, _, _) = open(Arc::clone(&shared), NO_LIMITS).unwrap();
-        tails.push((store.damaged().unwrap().to_path_buf(), damaged[ends[record]..].to_vec()));
+        for operations in 0.. {
+            if operations == 0 {
+                disk.set_capacity(disk.used_bytes() + 30);
+                let error = open(Arc::clone(&shared), NO_LIMITS).err().unwrap();
+                assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+                assert_eq!(read(&disk, Path::new(JOURNAL)), damaged, "nothing is cut that is not kept");
+                disk.set_capacity(u64::MAX);
+            }
+            disk.fail_after(operations);
+            let opened = open(Arc::clone(&shared), NO_LIMITS);
+            disk.fail_after(u64::MAX);
+            if read(&disk, Path::new(JOURNAL)) != damaged {
+                break;
+            }
+            assert!(opened.is_err());
+        }
+        expected.push(damaged[ends[flipped]..].to_vec());
+        open(Arc::clone(&shared), NO_LIMITS).unwrap();
     }
-    let disk = disk.power_cut();
-    for (number, (path, tail)) in tails.into_iter().enumerate() {
-        assert_eq!(path, Path::new(&format!("{JOURNAL}.damaged-{}", number + 1)));
-        assert_eq!(read(&disk, &path), tail);
+    let kept: Vec<Vec<u8>> = tails(&disk.power_cut()).into_iter().map(|(_, tail)| tail).collect();
+    for tail in expected {
+        assert!(kept.contains(&tail), "a tail of {} bytes is gone", tail.len());
     }
+}
+
+/// The power fails at any moment while a damaged tail is put away: it is in one place or the other.
+#[test]
+fn a_damaged_tail_survives_a_power_cut() {
+    let (bytes, ends) = journal();
+    let mut damaged = bytes;
+    damaged[ends[4] + 20] ^= 1;
+    for seed in 0..400 {
+        let disk = SimDisk::new(seed);
+        disk.create_dir_all(Path::new(STORE)).unwrap();
+        let mut file = disk.open(Path::new(JOURNAL), Mode::Append).unwrap();
+        file.append(&damaged).unwrap();
+        file.sync().unwrap();
+        disk.sync_dir(Path::new(STORE)).unwrap();
+        disk.fail_after(seed / 20);
+        drop(open(Arc::new(disk.clone()), NO_LIMITS));
+        let disk = disk.power_cut();
+        let kept = tails(&disk).into_iter().any(|(_, tail)| tail == damaged[ends[4]..]);
+        assert!(kept || read(&disk, Path::new(JOURNAL)) == damaged, "seed {seed}");
+    }
+}
+
+/// What a snapshot has folded cannot be taken back: without the journal that it stands on nothing is opened.
+#[test]
+fn a_journal_that_ends_before_the_snapshot_is_an_error() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    let (mut store, mut journal, _) = open(Arc::clone(&disk), NO_LIMITS).unwrap();
+    for number in 0..5 {
+        write(&mut store, &mut journal, &seeds([format!("http://a.example/{number}")]));
+    }
+    snapshot(&mut store, &mut journal).unwrap();
+    drop((store, journal));
+    let bytes = read(&*disk, Path::new(JOURNAL));
+    let mut file = disk.open(Path::new(JOURNAL), Mode::Append).unwrap();
+    file.truncate(bytes.len() as u64 - 1).unwrap();
+    for _ in 0..2 {
+        let error = open(Arc::clone(&disk), NO_LIMITS).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Format, "{error}");
+        let error = look(Arc::clone(&disk), NO_LIMITS).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Format, "{error}");
+    }
+    assert_eq!(file.len().unwrap() as usize, bytes.len() - 1, "nothing is cut");
+    file.append(&bytes[bytes.len() - 1..]).unwrap();
+    let (mut store, ..) = open(disk, NO_LIMITS).unwrap();
+    store.decide().unwrap();
+    assert_eq!(store.known_urls(), 5);
 }
 
 #[test]
 fn a_journal_exists_once_it_was_made() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    let exists = || nephila_store::Store::exists(&*disk, Path::new(DIR)).unwrap();
+    let exists = || Store::exists(&*disk, Path::new(DIR)).unwrap();
     assert!(!exists());
     open(Arc::clone(&disk), NO_LIMITS).unwrap();
     assert!(exists());
@@ -149,7 +221,7 @@ fn a_journal_exists_once_it_was_made() {
 fn an_unknown_record_is_an_error() {
     let (mut bytes, ends) = journal();
     bytes.truncate(ends[2]);
-    let place = bytes.len() as u64;
+    let place = (bytes.len() - HEAD_BYTES) as u64;
     let payload = [200u8, 1, 2, 3];
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&place.to_le_bytes());
@@ -158,9 +230,7 @@ fn an_unknown_record_is_an_error() {
     bytes.extend(4u32.to_le_bytes());
     bytes.extend(hasher.finalize().to_le_bytes());
     bytes.extend(payload);
-    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    disk.create_dir_all(Path::new(DIR)).unwrap();
-    disk.open(Path::new(JOURNAL), Mode::Create).unwrap().append(&bytes).unwrap();
+    let disk = disk_with(&bytes);
     let error = open(Arc::clone(&disk), NO_LIMITS).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Format, "{error}");
     let length = disk.open(Path::new(JOURNAL), Mode::Read).unwrap().len().unwrap();
@@ -171,7 +241,7 @@ fn an_unknown_record_is_an_error() {
 fn a_record_that_is_too_long_is_refused_and_others_are_not() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     let (_, mut journal, _) = open(Arc::clone(&disk), NO_LIMITS).unwrap();
-    let before = journal.len();
+    let before = journal.end();
     let error = journal.append(&seeds(["x".repeat(FRAME_BYTES_MAX)])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Input, "{error}");
     assert_eq!(journal.append(&seeds(["http://a.example/"])).unwrap(), before);
@@ -182,7 +252,25 @@ fn a_record_that_is_too_long_is_refused_and_others_are_not() {
 #[test]
 fn there_is_no_crawl_to_look_at() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    let look =
-        nephila_store::Store::open_read_only(disk, Path::new(DIR), NO_LIMITS, &|_| true, &mut |_, _| {});
-    assert_eq!(look.err().unwrap().kind(), ErrorKind::Missing);
+    assert_eq!(look(Arc::clone(&disk), NO_LIMITS).err().unwrap().kind(), ErrorKind::Missing);
+    assert!(disk.list(Path::new(STORE)).unwrap().is_empty());
+    open(Arc::clone(&disk), NO_LIMITS).unwrap();
+    assert!(look(disk, NO_LIMITS).is_ok());
+}
+
+/// The journal of an older version is neither read nor overlooked.
+#[test]
+fn an_old_journal_is_refused() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    disk.create_dir_all(Path::new(DIR)).unwrap();
+    disk.open(&Path::new(DIR).join("journal"), Mode::Create).unwrap().append(b"NEPHILAJ").unwrap();
+    let errors = [
+        open(Arc::clone(&disk), NO_LIMITS).err(),
+        look(Arc::clone(&disk), NO_LIMITS).err(),
+        Store::exists(&*disk, Path::new(DIR)).err(),
+    ];
+    for error in errors {
+        let error = error.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Format, "{error}");
+    }
 }

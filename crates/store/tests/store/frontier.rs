@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use nephila_core::agent::Due;
+use nephila_core::agent::{Due, OverLimit};
 use nephila_core::record::{Failure, Found, Outcome, Record};
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, SimDisk};
-use nephila_store::frontier::{Frontier, FrontierOptions, Range, Texts, partition_of};
+use nephila_store::frontier::{Frontier, FrontierOptions, Progress, Range, Texts, partition_of};
 use nephila_store::log::{Log, LogReader};
 use nephila_store::{Result, StoreLimits};
 
@@ -30,7 +30,14 @@ fn small(random: &mut Random) -> FrontierOptions {
         block_urls_max: 1 + random.below(30) as usize,
         block_bytes_max: 1 + random.below(2_000) as usize,
         secret: random.below(5),
-        ..FrontierOptions::default()
+        limits: match random.below(3) {
+            0 => StoreLimits {
+                max_depth: random.below(4) as u16,
+                max_host_pages: 1 + random.below(PAGES),
+                max_urls: 1 + random.below(HOSTS * PAGES),
+            },
+            _ => NO_LIMITS,
+        },
     }
 }
 
@@ -234,7 +241,11 @@ fn check(crawl: &mut Crawl, kept: &mut Vec<Kept>) {
         for number in 0..PAGES {
             let text = format!("http://h{host}.example/{number}");
             let seen = crawl.frontier.look_up(&url(&text)).unwrap();
-            assert_eq!(seen.map(|seen| seen.settled), expected.get(&text).copied(), "{text}");
+            assert_eq!(
+                seen.map(|(progress, _)| progress == Progress::Settled),
+                expected.get(&text).copied(),
+                "{text}"
+            );
         }
     }
 }
@@ -275,7 +286,12 @@ fn run(seed: u64) {
                 _ => disk.set_capacity(u64::MAX),
             }
         }
-        if let Ok(mut crawl) = open_crawl(&disk, small(&mut random)) {
+        let mut options = small(&mut random);
+        if life == LIVES {
+            // What limits kept out before comes back now.
+            options.limits = NO_LIMITS;
+        }
+        if let Ok(mut crawl) = open_crawl(&disk, options) {
             // A disk that fails now may do so in the middle of a question; what is there is asked in the lives that have none.
             if life == LIVES {
                 check(&mut crawl, &mut kept);
@@ -367,10 +383,12 @@ fn what_a_limit_keeps_out_is_not_handed_over() {
         urls.map(|(host, number, depth)| found(&format!("http://{host}.example/{number}"), depth)).collect();
     frontier.admit(1, &Record::Seeds(found)).unwrap();
     let mut count = |name| frontier.take(&host(name), 9, false, LATE).unwrap().due.len();
-    // Of b's, one is too deep, and the others that are not here come after five in all.
+    // Of b's, two are too deep; a's fourth is one too many.
     assert_eq!((count("a.example"), count("b.example")), (3, 2));
-    assert_eq!(frontier.known_urls(), 8);
+    assert_eq!(frontier.known_urls(), 5);
+    assert_eq!(frontier.kept_out(), OverLimit { depth: 2, host: 1, urls: 0 });
     let limits = StoreLimits { max_depth: 2, max_host_pages: 4, max_urls: 9 };
+    frontier.advance(2);
     frontier.snapshot(b"").unwrap();
     let disk = disk.kill();
     let options = FrontierOptions { limits, ..FrontierOptions::default() };

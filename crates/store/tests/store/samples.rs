@@ -4,14 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nephila_core::agent::Admitted;
 use nephila_core::record::{Found, How, LeftOut, Outcome, PageFlags, Pointer, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 use nephila_disk::Disk;
-use nephila_store::{Journal, Result, Store, StoreLimits};
+use nephila_store::{FrontierOptions, Journal, Result, Store, StoreLimits};
 
 pub(crate) const DIR: &str = "/crawl";
-pub(crate) const JOURNAL: &str = "/crawl/journal";
+pub(crate) const STORE: &str = "/crawl/store";
+/// The first segment of the journal.
+pub(crate) const JOURNAL: &str = "/crawl/store/journal-000000000000";
 pub(crate) const NO_LIMITS: StoreLimits =
     StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX };
 
@@ -52,6 +55,7 @@ pub(crate) fn settled(url: &str, outcome: Outcome) -> Settled {
         url: url.to_owned(),
         depth: 0,
         how: How::Link,
+        found_in: 0,
         attempts: 1,
         asked: true,
         at: Wall(1_000),
@@ -74,23 +78,88 @@ pub(crate) type Opened = (Store, Journal, Vec<(u64, Record)>);
 
 /// Opens a store whose archive has everything.
 pub(crate) fn open(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<Opened> {
+    open_with(disk, FrontierOptions { limits, ..FrontierOptions::default() })
+}
+
+/// The same with other budgets.
+pub(crate) fn open_with(disk: Arc<dyn Disk>, options: FrontierOptions) -> Result<Opened> {
     let mut records = Vec::new();
-    let (store, journal) = Store::open(disk, Path::new(DIR), limits, &|_| true, &mut |place, record| {
+    let (store, journal) = Store::open(disk, Path::new(DIR), options, &|_| true, &mut |place, record| {
         records.push((place, record.clone()));
     })?;
     Ok((store, journal, records))
 }
 
+/// Looks at a store whose archive has everything, and counts its records.
+pub(crate) fn look(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<(Store, usize)> {
+    let mut records = 0;
+    let options = FrontierOptions { limits, ..FrontierOptions::default() };
+    let store = Store::open_read_only(disk, Path::new(DIR), options, &|_| true, &mut |_, _| records += 1)?;
+    Ok((store, records))
+}
+
 /// Writes a record and folds it, as an agent would.
-pub(crate) fn write(
-    store: &mut Store,
-    journal: &mut Journal,
-    record: &Record,
-) -> nephila_core::agent::Admitted {
+pub(crate) fn write(store: &mut Store, journal: &mut Journal, record: &Record) -> Admitted {
     let place = journal.append(record).unwrap();
     journal.flush().unwrap();
+    fold(store, place, record).unwrap()
+}
+
+/// Tells the store of a record that was written.
+pub(crate) fn fold(store: &mut Store, place: u64, record: &Record) -> Result<Admitted> {
+    let mut sum = Admitted::default();
     if let Record::Settled(settled) = record {
-        store.settle(place, settled);
+        sum = store.settle(place, settled)?;
     }
-    store.admit(place, record)
+    add(&mut sum, store.admit(place, record)?);
+    Ok(sum)
+}
+
+/// Writes a snapshot of everything that was written.
+pub(crate) fn snapshot(store: &mut Store, journal: &mut Journal) -> Result<()> {
+    journal.sync()?;
+    let done = store.begin_snapshot(journal.end())?.run()?;
+    store.end_snapshot(done)
+}
+
+/// Budgets so small that everything overflows all the time.
+pub(crate) fn small(random: &mut Random, limits: StoreLimits) -> FrontierOptions {
+    FrontierOptions {
+        limits,
+        sieve_bytes_max: random.below(2_000) as usize,
+        filter_bytes_max: [0, 200, 1 << 20][random.below(3) as usize],
+        pending_bytes_max: random.below(2_000) as usize,
+        hot_hosts_max: 1 + random.below(3) as usize,
+        block_urls_max: 1 + random.below(30) as usize,
+        block_bytes_max: 1 + random.below(2_000) as usize,
+        secret: random.below(5),
+    }
+}
+
+/// Writes a record, and says what came of all that it found.
+pub(crate) fn write_decided(store: &mut Store, journal: &mut Journal, record: &Record) -> Admitted {
+    let mut sum = write(store, journal, record);
+    add(&mut sum, store.decide().unwrap());
+    sum
+}
+
+/// Adds a later answer to an earlier one.
+pub(crate) fn add(sum: &mut Admitted, more: Admitted) {
+    if sum.new.is_empty() {
+        sum.new = more.new;
+    } else {
+        more.new.into_iter().for_each(|new| add_new(&mut sum.new, new));
+    }
+    sum.known += more.known;
+    sum.over.depth += more.over.depth;
+    sum.over.host += more.over.host;
+    sum.over.urls += more.over.urls;
+    sum.undecided = more.undecided;
+}
+
+fn add_new(sum: &mut Vec<(Host, u64)>, (host, count): (Host, u64)) {
+    match sum.iter_mut().find(|(other, _)| *other == host) {
+        Some((_, sum)) => *sum += count,
+        None => sum.push((host, count)),
+    }
 }

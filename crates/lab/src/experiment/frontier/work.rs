@@ -439,6 +439,7 @@ fn page(url: String, found: Vec<Found>) -> Record {
         url,
         depth: 1,
         how: How::Link,
+        found_in: 0,
         attempts: 1,
         asked: true,
         at: Wall(1 << 40),

@@ -1,0 +1,98 @@
+//! What limits keep out of the frontier: it is not known, is noted in a log of its own, and comes back when a limit is raised.
+//!
+//! A URL that is found again and again while it is kept out is noted as often, but for what the caller prunes.
+
+use std::sync::Arc;
+
+use nephila_core::agent::OverLimit;
+use nephila_core::record::Found;
+
+use super::key::{HostKey, HostMap};
+use super::sieve::Offer;
+use super::{Frontier, Range, snapshot};
+use crate::log::{Log, LogReader};
+use crate::{Error, Result};
+
+/// The directory of what limits keep out,
+pub(super) const KEPT_OUT: &str = "kept-out";
+/// how long its segments are,
+pub(super) const KEPT_OUT_SEGMENT_BYTES: u64 = 16 << 20;
+/// how many of it are offered again at a time,
+const READMITTED: usize = 10_000;
+/// and from where on an index says that a URL is one of these: no record finds so many.
+const FIRST_READMITTED: usize = 1 << 23;
+
+/// The limit that keeps a URL out.
+#[derive(Clone, Copy)]
+pub(super) enum Over {
+    Depth,
+    Host,
+    Urls,
+}
+
+impl Frontier {
+    /// Counts the URLs of each host, if there is a limit on them.
+    pub(super) fn count_hosts(&mut self) -> Result<()> {
+        if self.options.limits.max_host_pages == u64::MAX {
+            return Ok(());
+        }
+        let mut counts = HostMap::default();
+        let all = self.hosts_of(&Range::All);
+        self.hosts.each(&mut self.blocks, &mut self.chunks, all, &mut |key, queue| {
+            counts.insert(key, queue.known);
+        })?;
+        self.counts = Some(counts);
+        Ok(())
+    }
+
+    /// The limit that keeps a new URL out.
+    pub(super) fn limit_on(&self, host: HostKey, depth: u16) -> Option<Over> {
+        let limits = &self.options.limits;
+        let of_host = || self.counts.as_ref().and_then(|counts| counts.get(&host)).copied().unwrap_or(0);
+        if depth > limits.max_depth {
+            Some(Over::Depth)
+        } else if of_host() >= limits.max_host_pages {
+            Some(Over::Host)
+        } else if self.known >= limits.max_urls {
+            Some(Over::Urls)
+        } else {
+            None
+        }
+    }
+
+    /// Notes a URL that a limit keeps out, for when the limit is raised.
+    pub(super) fn keep_out(&mut self, over: Over, found: &Found, via: u64) -> Result<()> {
+        if let Some(log) = &mut self.kept_out {
+            log.append(|out| postcard::to_io(&(found, via), out).map(drop).map_err(Error::Encode))?;
+        }
+        for counts in [&mut self.over, &mut self.decided.over] {
+            match over {
+                Over::Depth => counts.depth += 1,
+                Over::Host => counts.host += 1,
+                Over::Urls => counts.urls += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers again what limits kept out that have been raised since. What still is too much stays out.
+    pub(super) fn readmit(&mut self, places: &[u64]) -> Result<()> {
+        self.over = OverLimit::default();
+        let reader = LogReader::new(Arc::clone(&self.disk), &self.dir.join(KEPT_OUT));
+        let mut payload = Vec::new();
+        for batch in places.chunks(READMITTED) {
+            for (turn, place) in batch.iter().enumerate() {
+                reader.read(*place, &mut payload)?;
+                let (found, via): (Found, u64) =
+                    postcard::from_bytes(&payload).map_err(|_| snapshot::senseless(&self.dir))?;
+                let index = FIRST_READMITTED + turn;
+                if self.admit_one(via, index, &found)? == Offer::Later {
+                    self.readmitted.insert(index, found);
+                }
+            }
+            self.decide_range(&Range::All)?;
+            self.readmitted.clear();
+        }
+        self.kept_out.as_mut().map_or(Ok(()), Log::flush)
+    }
+}

@@ -1,0 +1,39 @@
+//! What the frontier may use.
+
+use crate::StoreLimits;
+
+/// What the frontier may use.
+#[derive(Clone, Copy, Debug)]
+pub struct FrontierOptions {
+    /// What admission stops at.
+    pub limits: StoreLimits,
+    /// Memory for what the sieve has noted and not decided or written.
+    pub sieve_bytes_max: usize,
+    /// Memory for the filters of the sieve.
+    pub filter_bytes_max: usize,
+    /// Memory for URLs of hosts that are not in memory.
+    pub pending_bytes_max: usize,
+    /// Hosts whose queues are in memory.
+    pub hot_hosts_max: usize,
+    /// URLs in a block of the sieve.
+    pub block_urls_max: usize,
+    /// Bytes in a block of queues.
+    pub block_bytes_max: usize,
+    /// So that nobody outside can make hosts collide. Counts when the frontier is made.
+    pub secret: u64,
+}
+
+impl Default for FrontierOptions {
+    fn default() -> FrontierOptions {
+        FrontierOptions {
+            limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
+            sieve_bytes_max: 128 << 20,
+            filter_bytes_max: 256 << 20,
+            pending_bytes_max: 64 << 20,
+            hot_hosts_max: 20_000,
+            block_urls_max: 8_192,
+            block_bytes_max: 64 << 10,
+            secret: 0,
+        }
+    }
+}
