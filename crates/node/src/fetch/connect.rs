@@ -1,8 +1,8 @@
 //! Connections: TCP to the first address that answers (RFC 8305), then TLS where the URL asks for it.
 //!
 //! Only HTTP/1.1 is offered, because most servers that are offered both choose HTTP/2, which gains nothing where there is
-//! one request at a time and cannot be recorded as it was. Who refuses it is asked again, after the usual delay, with
-//! HTTP/2 alone, and that is remembered. TLS sessions are resumed.
+//! one request at a time and cannot be recorded as it was. Who refuses it is asked again, after the usual delay, and
+//! offered both. That is remembered until the server chooses anything but HTTP/2. TLS sessions are resumed.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -23,26 +23,29 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, CertificateError, CipherSuite, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::pool::Pool;
-use super::record::{Wire, is_short_of};
+use super::record::is_short_of;
+use super::wire::{Metered, Wire};
 use super::{SetupError, failed};
 
 /// How long an address has for itself before the next one is tried too (RFC 8305, section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Servers known to speak only HTTP/2. When there are more, all are forgotten: each costs one refused connection more.
+/// Servers that refused HTTP/1.1 alone. When there are more, all are forgotten: each costs one refused connection more.
 const ONLY_HTTP2_MAX: usize = 10_000;
+/// What protocols are called in a TLS handshake.
+const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
 /// How many sessions rustls keeps for a server, whether there are so many or not.
 const SESSIONS_PER_SERVER: usize = 8;
 
 /// How connections are made.
 pub(super) struct Connector {
     http1: TlsConnector,
-    http2: TlsConnector,
+    both: TlsConnector,
     only_http2: RefCell<HashSet<Origin>>,
     private: Private,
     timeout: Duration,
@@ -65,13 +68,13 @@ impl Connector {
     ) -> Result<Self, SetupError> {
         let config = tls_config(ca_pem, sessions_max)?;
         // Both have the same sessions.
-        let offering = |protocol: &[u8]| {
+        let offering = |protocols: &[&[u8]]| {
             let mut config = config.clone();
-            config.alpn_protocols = vec![protocol.to_vec()];
+            config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
             TlsConnector::from(Arc::new(config))
         };
-        let (http1, http2) = (offering(b"http/1.1"), offering(b"h2"));
-        Ok(Connector { http1, http2, only_http2: RefCell::default(), private, timeout })
+        let (http1, both) = (offering(&[HTTP1]), offering(&[HTTP1, HTTP2]));
+        Ok(Connector { http1, both, only_http2: RefCell::default(), private, timeout })
     }
 
     /// Whether this address may be connected to.
@@ -98,25 +101,32 @@ impl Connector {
             return Err(failed(Failure::Connect, error));
         }
         if !origin.https {
-            return Ok(Connected { wire: Wire::Plain(stream), address, http2: false });
+            return Ok(Connected { wire: Wire::Plain(Metered::new(stream)), address, http2: false });
         }
         let name = ServerName::try_from(origin.host.as_str().to_owned())
             .map_err(|error| failed(Failure::Tls, format_args!("{}: {error}", origin.host)))?;
-        let http2 = self.only_http2.borrow().contains(origin);
-        let tls = if http2 { &self.http2 } else { &self.http1 };
+        let both = self.only_http2.borrow().contains(origin);
+        let tls = if both { &self.both } else { &self.http1 };
         let until = deadline.min(Instant::now() + self.timeout);
-        match timeout_at(until, tls.connect(name, stream)).await {
-            Ok(Ok(stream)) => Ok(Connected { wire: Wire::Tls(Box::new(stream)), address, http2 }),
-            Ok(Err(error)) => Err(self.refused(origin, http2, &error)),
+        match timeout_at(until, tls.connect(name, Metered::new(stream))).await {
+            Ok(Ok(stream)) => {
+                let http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+                if both && !http2 {
+                    self.only_http2.borrow_mut().remove(origin);
+                }
+                Ok(Connected { wire: Wire::Tls(Box::new(stream)), address, http2 })
+            }
+            Ok(Err(error)) => Err(self.refused(origin, both, &error)),
             Err(_) => Err(failed(Failure::Tls, "no handshake in time")),
         }
     }
 
-    /// What a handshake that failed means. A server that does not want HTTP/1.1 is asked with HTTP/2 the next time.
-    fn refused(&self, origin: &Origin, http2: bool, error: &io::Error) -> FetchError {
+    /// What a handshake that failed means. A server that does not want HTTP/1.1 is offered HTTP/2 too the next time; one
+    /// that wants neither begins anew.
+    fn refused(&self, origin: &Origin, both: bool, error: &io::Error) -> FetchError {
         let mut only_http2 = self.only_http2.borrow_mut();
         match tls_error(error) {
-            Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) if !http2 => {
+            Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) if !both => {
                 if only_http2.len() >= ONLY_HTTP2_MAX {
                     only_http2.clear();
                 }
@@ -153,8 +163,6 @@ impl Connector {
                             if !pool.close_one() {
                                 return Err(failed(Failure::NotTried, error));
                             }
-                            // Over HTTP/2, the descriptor is free when the task that held it has been dropped.
-                            yield_now().await;
                             attempts.begin(SocketAddr::new(address, port), contacted);
                         }
                         Err(error) => last = Some(failed(Failure::Connect, format_args!("{address}: {error}"))),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -19,11 +19,12 @@ use nephila_archive::http::HEADERS_MAX;
 use nephila_core::agent::{Cut, FetchError};
 use nephila_core::parse::headers::content_type;
 use nephila_core::record::Failure;
-use tokio::io::ReadBuf;
-use tokio::time::{Instant, sleep_until};
+use tokio::io::{AsyncRead as _, ReadBuf};
+use tokio::time::{Instant, timeout_at};
 
 use super::failed;
-use super::record::{Recorder, Recording, Tape, Wire};
+use super::record::{Recorder, Recording, Tape};
+use super::wire::Wire;
 
 /// The smallest buffer that hyper works with.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
@@ -54,7 +55,7 @@ pub(super) struct ExchangeLimits {
 
 impl ExchangeLimits {
     /// Whether the body of an answer is wanted. One without a type is; so is every page, because links come from there.
-    pub(super) fn accepts(&self, response: &Response<Incoming>) -> bool {
+    pub(super) fn accepts<B>(&self, response: &Response<B>) -> bool {
         let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let Some(value) = value.filter(|_| !self.accept.is_empty() && response.status().is_success()) else {
             return true;
@@ -68,13 +69,13 @@ impl ExchangeLimits {
     }
 
     /// What may be received at most, interim heads and chunking included: a body of one-byte chunks is mostly chunking.
-    fn wire_bytes_max(&self) -> u64 {
+    pub(super) fn wire_bytes_max(&self) -> u64 {
         self.body_bytes_max.saturating_mul(2).saturating_add(self.heads_bytes_max())
     }
 
     /// What may be received at most before the final head is there: interim heads, the head, and what of the body comes
     /// along with it. hyper checks the size of each head.
-    fn heads_bytes_max(&self) -> u64 {
+    pub(super) fn heads_bytes_max(&self) -> u64 {
         8 * self.head_bytes_max.max(BUFFER_BYTES_MIN) as u64
     }
 
@@ -118,7 +119,7 @@ impl Connection {
     pub(super) fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
         let mut nobody = Context::from_waker(Waker::noop());
-        self.wire.poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
+        Pin::new(&mut self.wire).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
     /// Sends a request and receives the answer onto the recording, as far as it comes.
@@ -131,14 +132,14 @@ impl Connection {
         Manner { reused, choosy }: Manner,
     ) -> Result<Exchanged<Connection>, FetchError> {
         let Connection { wire, address } = self;
+        // TLS has ways to send nothing too. What HTTP makes of the rest is limited below.
+        wire.meter().allow(limits.wire_bytes_max().saturating_mul(2));
         let tape: Tape = Rc::new(RefCell::new(Some(recording)));
         let (mut sender, mut driver) = speak(wire, &tape, limits).await?;
         limit_received(&tape, Some(limits.heads_bytes_max()));
-        let response = tokio::select! {
-            biased;
-            response = driver.along(sender.send_request(request)) => response,
-            () = sleep_until(deadline) => return Err(failed(Failure::Timeout, "no answer in time")),
-        };
+        let response = timeout_at(deadline, driver.along(sender.send_request(request)))
+            .await
+            .map_err(|_| failed(Failure::Timeout, "no answer in time"))?;
         limit_received(&tape, None);
         let ended = match response {
             Ok(response) if choosy && !limits.accepts(&response) => Ok(Some(Cut::Length)),
@@ -218,11 +219,7 @@ async fn drain(
     let mut body_bytes = 0;
     loop {
         let until = limits.slow_at(begun, body_bytes).map_or(deadline, |slow| slow.min(deadline));
-        let frame = tokio::select! {
-            biased;
-            frame = driver.along(body.frame()) => frame,
-            () = sleep_until(until) => return Some(Cut::Time),
-        };
+        let Ok(frame) = timeout_at(until, driver.along(body.frame())).await else { return Some(Cut::Time) };
         match frame {
             None => return None,
             Some(Ok(frame)) => body_bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
@@ -242,7 +239,7 @@ fn limit_received(tape: &Tape, bytes_max: Option<u64>) {
 }
 
 /// What it means that no answer came.
-pub(super) fn no_answer(error: &hyper::Error, received_bytes: u64, reused: bool) -> FetchError {
+fn no_answer(error: &hyper::Error, received_bytes: u64, reused: bool) -> FetchError {
     let failure = match received_bytes {
         0 if reused => Failure::NotTried,
         0 => Failure::Disconnected,

@@ -19,6 +19,7 @@ mod http2;
 mod pool;
 mod read;
 mod record;
+mod wire;
 
 use std::fmt::Display;
 use std::io;
@@ -243,7 +244,7 @@ impl Connection {
     fn is_usable(&mut self) -> bool {
         match self {
             Connection::Http1(connection) => connection.is_quiet(),
-            Connection::Http2(connection) => connection.is_open(),
+            Connection::Http2(connection) => connection.is_quiet(),
         }
     }
 

@@ -21,11 +21,10 @@ use nephila_core::agent::FetchError;
 use nephila_core::record::Failure;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::client::TlsStream;
 
 use super::failed;
+use super::wire::Wire;
 
 /// Memory is reserved in blocks of this size; a recording begins with one.
 const BLOCK_BYTES: usize = 16 << 10;
@@ -224,36 +223,11 @@ impl Recording {
 /// Where the recording of the current exchange is, if there is one: shared by a connection and its recorder.
 pub(super) type Tape = Rc<RefCell<Option<Recording>>>;
 
-/// A connection to a server.
-#[derive(Debug)]
-pub(super) enum Wire {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
 /// A connection that keeps what goes over it on its tape.
 #[derive(Debug)]
 pub(super) struct Recorder {
     pub(super) wire: Wire,
     pub(super) tape: Tape,
-}
-
-impl Wire {
-    pub(super) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self {
-            Wire::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            // Many servers end a TLS connection without saying so. Whether the message was whole is for HTTP to
-            // judge: by its length or its last chunk, where it has them.
-            Wire::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, buffer)) {
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
-                other => Poll::Ready(other),
-            },
-        }
-    }
 }
 
 impl hyper::rt::Read for Recorder {
@@ -265,7 +239,7 @@ impl hyper::rt::Read for Recorder {
         let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
         let size = cursor.remaining().min(READ_BYTES);
         let mut buffer = ReadBuf::uninit(&mut space[..size]);
-        ready!(self.wire.poll_read(cx, &mut buffer))?;
+        ready!(Pin::new(&mut self.wire).poll_read(cx, &mut buffer))?;
         if let Some(recording) = &mut *self.tape.borrow_mut()
             && let Err(error) = recording.receive(buffer.filled())
         {
@@ -279,10 +253,7 @@ impl hyper::rt::Read for Recorder {
 
 impl hyper::rt::Write for Recorder {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let count = ready!(match &mut self.wire {
-            Wire::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        })?;
+        let count = ready!(Pin::new(&mut self.wire).poll_write(cx, bytes))?;
         if let Some(recording) = &mut *self.tape.borrow_mut() {
             let room = SENT_BYTES_MAX.saturating_sub(recording.sent.len());
             recording.sent.extend_from_slice(&bytes[..count.min(room)]);
@@ -291,17 +262,11 @@ impl hyper::rt::Write for Recorder {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.wire {
-            Wire::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        Pin::new(&mut self.wire).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.wire {
-            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.wire).poll_shutdown(cx)
     }
 }
 

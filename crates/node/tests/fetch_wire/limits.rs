@@ -92,7 +92,9 @@ fn silence_and_dripping_are_cut_by_time() {
 #[test]
 fn endless_interim_answers_end() {
     let server = endless("", "HTTP/1.1 102 Processing\r\nX: y\r\n\r\n", Duration::ZERO);
-    assert_eq!(failure(&fetch(config(), order(server.url("/")))), Failure::Malformed);
+    let outcome = fetch(config(), order(server.url("/")));
+    assert_eq!(failure(&outcome), Failure::Malformed);
+    assert!(outcome.fetched.result.unwrap_err().detail.contains("interim"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod frames;
 mod http;
 mod http2;
 mod limits;

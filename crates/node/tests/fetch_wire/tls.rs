@@ -30,6 +30,10 @@ pub(crate) enum Fault {
     Expired,
     WrongName,
     OnlyHttp2,
+    /// It does not know that there are protocols to choose from,
+    NoProtocol,
+    /// or wants none of those that there are.
+    OtherProtocol,
     NoGoodbye,
 }
 
@@ -49,12 +53,17 @@ pub(crate) fn server_config(authority: &Issuer, fault: Fault) -> Arc<ServerConfi
         .with_no_client_auth()
         .with_single_cert(vec![certificate.into()], key)
         .unwrap();
-    let protocol: &[u8] = if fault == Fault::OnlyHttp2 { b"h2" } else { b"http/1.1" };
-    config.alpn_protocols = vec![protocol.to_vec()];
+    let protocol = match fault {
+        Fault::OnlyHttp2 => Some("h2"),
+        Fault::NoProtocol => None,
+        Fault::OtherProtocol => Some("other"),
+        _ => Some("http/1.1"),
+    };
+    config.alpn_protocols = protocol.into_iter().map(Into::into).collect();
     Arc::new(config)
 }
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nX-Odd-Case: yes\r\n\r\n<a href=/x>x</a>";
+pub(crate) const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nX-Odd-Case: yes\r\n\r\n<a href=/x>x</a>";
 
 fn serve(config: Arc<ServerConfig>, fault: Fault) -> Server {
     Server::new(move |stream: TcpStream, _| {
