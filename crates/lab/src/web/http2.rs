@@ -23,6 +23,7 @@ use tokio_rustls::server::TlsStream;
 use super::{
     exchange::{EXCHANGE_MAX, IDLE_MAX, WRITE_BYTES_MAX, without_port},
     judge::Violation,
+    plan::Host,
     reply::{After, Step},
     server::{HANDSHAKE_MAX, Server},
     session::{Answering, Played, Request, Session},
@@ -34,6 +35,8 @@ type Piece = std::io::Cursor<Vec<u8>>;
 /// More requests at once than this are not even looked at. One is what a crawler has.
 const STREAMS_MAX: u32 = 16;
 const HEADERS_MAX: usize = 64;
+/// What a client may listen to of a flood. The kernel holds some megabytes of it, whoever listens.
+const FLOOD_BYTES_MAX: u64 = 32 << 20;
 /// How long a client has to close a connection that was closed here.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 
@@ -74,6 +77,27 @@ pub(super) async fn serve(mut session: Session, stream: TlsStream<TcpStream>) {
     while answers.join_next().await.is_some() {}
     if let Ok(socket) = socket {
         linger(socket.into()).await;
+    }
+}
+
+/// Sends frames that mean nothing for as long as somebody reads them. Nobody should for long.
+pub(super) async fn flood(server: &Server, host: &Host<'_>, mut stream: TlsStream<TcpStream>) {
+    // Settings, as they have to come first; then a priority, which is no longer heeded, of a request that was never made.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let pieces = [0, 0, 5, 2, 0, 0, 0, 0, 77, 0, 0, 0, 0, 0].repeat(1_000);
+    if stream.write_all(&settings).await.is_err() {
+        return;
+    }
+    let mut sent = 0;
+    let flooding = async {
+        while sent <= FLOOD_BYTES_MAX && stream.write_all(&pieces).await.is_ok() {
+            sent += pieces.len() as u64;
+        }
+    };
+    let _ = timeout(EXCHANGE_MAX, flooding).await;
+    if sent > FLOOD_BYTES_MAX {
+        let why = || format!("{}: {sent} bytes of nothing were listened to", host.name());
+        server.judge().violate(Violation::Cost, why);
     }
 }
 

@@ -219,12 +219,16 @@ async fn connection(server: Arc<Server>, stream: TcpStream, https: bool) {
                 return;
             };
             let Some((stream, http2)) = accepted else { return };
-            let session = Session::new(server, local, https);
-            if http2 {
+            if let Some(host) = by_address.filter(|host| host.kind.connect == Connect::FloodHttp2) {
+                server.connect_failed(&host, https, local, server.now(), true);
+                http2::flood(&server, &host, stream).await;
+            } else if http2 {
                 // Boxed, so that connections without it are not as large.
-                Box::pin(http2::serve(session, stream)).await;
+                Box::pin(http2::serve(Session::new(server, local, https), stream)).await;
             } else {
-                Connection::new(session, Stream::Tls(Box::new(stream))).serve().await;
+                Connection::new(Session::new(server, local, https), Stream::Tls(Box::new(stream)))
+                    .serve()
+                    .await;
             }
         }
         _ => Connection::new(Session::new(server, local, https), Stream::Plain(stream)).serve().await,
@@ -267,7 +271,8 @@ async fn handshake(
     let name = name.unwrap_or_else(|| CONTROL_NAME.to_owned());
     let host = server.plan.by_name(&name);
     let certificate = host.map_or(Certificate::Valid, |host| host.kind.certificate);
-    let http2 = host.is_some_and(|host| host.kind.connect == Connect::OnlyHttp2);
+    let http2 =
+        host.is_some_and(|host| matches!(host.kind.connect, Connect::OnlyHttp2 | Connect::FloodHttp2));
     let config = server.tls.config(&name, Terms { certificate, http2 }).ok()?;
     match (start.into_stream(config).await, host) {
         (Ok(stream), _) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{ATTEMPTS_MAX, Connect, Home, Host, Kind, PLAIN, Special};
 use crate::web::{
-    plan::Rule,
+    plan::{Offence, Rule},
     reply::{After, Reply, Step, head},
     text::small_page,
 };
@@ -36,6 +36,16 @@ pub(super) fn kinds() -> Vec<Kind> {
             pages_max: 5,
             requests_max: |_| u64::MAX,
             ..ONLY
+        },
+        Kind {
+            name: "h2-flood",
+            about: "speaks only HTTP/2, and instead of answers sends frames that mean nothing for ever: not listened to for long, \
+                    and backed off",
+            home: Home::Https,
+            connect: Connect::FloodHttp2,
+            pages_max: 1,
+            base: Rule::Forbidden(Offence::Robots),
+            ..PLAIN
         },
     ]
 }

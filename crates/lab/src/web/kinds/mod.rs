@@ -113,6 +113,8 @@ pub enum Connect {
     CloseTls,
     /// Serves them, but speaks only HTTP/2: whoever offers HTTP/1.1 alone is refused.
     OnlyHttp2,
+    /// The same, but never answers: it sends frames that mean nothing, for as long as somebody reads them.
+    FloodHttp2,
 }
 
 /// What the certificate of a host is like.
