@@ -174,6 +174,16 @@ async fn connections_go_wrong_as_the_kind_says() {
     let mut client = Client::connect(&web, &host, host.home().1).await;
     client.get_some("/endless/plain", 1_000).await;
     assert_eq!(web.verdict().violations[&Violation::Cost].count, 1, "once is enough");
+
+    let web = web_of("h2-flood", 1).await;
+    let host = web.plan().host(0).unwrap();
+    for (bytes, violations) in [(1_000_000, 0), (usize::MAX, 1)] {
+        let mut client = Client::connect_tls(&web, &host).await.unwrap();
+        assert!(client.get_some("/", bytes).await.len() >= 1_000_000);
+        drop(client);
+        let cost = web.verdict().violations.get(&Violation::Cost).map_or(0, |tally| tally.count);
+        assert_eq!(cost, violations, "{bytes}");
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use rustls::{
-    ClientConfig, RootCertStore,
+    CipherSuite, ClientConfig, RootCertStore,
     client::Resumption,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
@@ -124,8 +124,10 @@ fn start(processors: &Processors, options: &WebSpeedOptions, https_percent: u32)
 pub(super) fn tls_client(web: &Web) -> anyhow::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(web.ca_pem.as_bytes())?)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let mut provider = rustls::crypto::ring::default_provider();
+    // As the crawler does, so that the same handshakes are compared.
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();

@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 use super::pool::Pool;
 use super::record::is_short_of;
 use super::wire::{Metered, Wire};
-use super::{SetupError, failed};
+use super::{SetupError, failed, signatures};
 
 /// How long an address has for itself before the next one is tried too (RFC 8305, section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -223,7 +223,7 @@ fn tls_config(ca_pem: Option<&[u8]>, sessions_max: usize) -> Result<ClientConfig
             return Err(SetupError::Ca("there is no certificate in it".into()));
         }
     }
-    let mut provider = rustls::crypto::ring::default_provider();
+    let mut provider = signatures::provider();
     // The usual order has the strongest first. A crawler reads what is public: the cheapest first, of those that are good.
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))

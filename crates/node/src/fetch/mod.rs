@@ -19,6 +19,7 @@ mod http2;
 mod pool;
 mod read;
 mod record;
+mod signatures;
 mod wire;
 
 use std::fmt::Display;
