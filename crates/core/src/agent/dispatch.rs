@@ -9,7 +9,7 @@ use crate::limits::{ADDRESSES_MAX, TAKEN_MAX, UNSETTLED_MAX};
 use crate::politeness::Turn;
 use crate::record::{Block, Failure, How, LeftOut, Outcome, PageFlags, Record, Settled};
 use crate::time::{Mono, Now};
-use crate::url::{AddressKey, Host, Origin};
+use crate::url::{AddressKey, Fingerprint, Host, Origin};
 
 impl Agent {
     /// Lets every host that may be asked be asked, as far as there is room.
@@ -190,13 +190,13 @@ impl Agent {
         }
         self.fetches += 1;
         let fetch = FetchId(self.fetches);
-        out.push(Action::Fetch(self.order(fetch, &task, addresses)));
+        out.push(Action::Fetch(self.order(fetch, index, &task, addresses)));
         self.pages_in_flight += u64::from(matches!(task, Task::Page(_)));
         self.flights.insert(fetch, Flight { host: index, gates, task });
         self.bench.put(index, Place::Fetching);
     }
 
-    fn order(&self, fetch: FetchId, task: &Task, addresses: Vec<IpAddr>) -> Order {
+    fn order(&self, fetch: FetchId, host: u32, task: &Task, addresses: Vec<IpAddr>) -> Order {
         match task {
             Task::Page(due) => Order {
                 fetch,
@@ -206,6 +206,10 @@ impl Agent {
                 via: due.via.clone(),
                 depth: due.depth,
                 attempt: due.attempts + 1,
+                new_connection: {
+                    let closed = &self.bench.host(host).closed_urls;
+                    !closed.is_empty() && closed.contains(&Fingerprint::of(&due.url))
+                },
             },
             Task::Rules { home, errand } => {
                 let copy = self.bench.host(*home).rules_of(&errand.origin).and_then(|of| of.rules.as_ref());
@@ -220,6 +224,7 @@ impl Agent {
                     via: None,
                     depth: 0,
                     attempt: 1,
+                    new_connection: false,
                 }
             }
         }

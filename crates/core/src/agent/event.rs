@@ -217,6 +217,8 @@ pub struct Order {
     pub depth: u16,
     /// Which attempt this is, from 1.
     pub attempt: u8,
+    /// Not over a connection that was kept: one was closed instead of an answer before.
+    pub new_connection: bool,
 }
 
 /// What an answer is for.

@@ -199,6 +199,8 @@ struct Rig {
     /// When each request was made, in seconds.
     requests: Vec<(f64, String)>,
     lookups: Vec<(f64, String)>,
+    /// Those that must not go over a connection that was kept.
+    anew: Vec<String>,
     abandoned: Vec<FetchId>,
     etags: Vec<Option<String>>,
     in_flight: BTreeMap<FetchId, (Mono, Url)>,
@@ -221,6 +223,7 @@ impl Rig {
             sequence: 0,
             requests: Vec::new(),
             lookups: Vec::new(),
+            anew: Vec::new(),
             abandoned: Vec::new(),
             etags: Vec::new(),
             in_flight: BTreeMap::new(),
@@ -400,6 +403,7 @@ impl Rig {
 
     fn fetch(&mut self, order: Order) {
         self.requests.push((self.secs(), order.url.to_string()));
+        self.anew.extend(order.new_connection.then(|| order.url.to_string()));
         if let (Purpose::Robots { etag, .. }, A_ROBOTS) = (&order.purpose, order.url.as_str()) {
             self.etags.push(etag.clone());
         }
@@ -860,6 +864,8 @@ fn a_connection_that_had_been_closed_costs_no_attempt() {
     assert_eq!(starts.len(), 4);
     assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= 1.099_999), "{starts:?}");
     assert_eq!(rig.outcome(A), Some((answered(200).unwrap(), 1)));
+    // What happens to connections that are kept does not happen to it twice.
+    assert_eq!(rig.anew, [A]);
 }
 
 /// A page that makes its server hang up is not asked for again and again for nothing.

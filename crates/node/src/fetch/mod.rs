@@ -375,6 +375,9 @@ impl Fetcher {
 
     /// A connection that is open already and may be used.
     fn kept_connection(&self, origin: &Origin, order: &Order) -> Option<Connection> {
+        if order.new_connection {
+            return None;
+        }
         let mut connection = self.pool.take(origin, &order.addresses)?;
         (self.connector.allows(connection.address()) && connection.is_usable()).then_some(connection)
     }

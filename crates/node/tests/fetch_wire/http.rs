@@ -7,7 +7,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nephila_archive::http::payload;
-use nephila_core::agent::{Content, Cut, Purpose};
+use nephila_core::agent::{Content, Cut, Order, Purpose};
 use nephila_core::parse::LinkKind;
 use nephila_core::record::Failure;
 use nephila_core::settings::Private;
@@ -191,6 +191,10 @@ fn connections_are_kept_for_the_same_origin_and_address() {
             used.push(server.connections());
         }
         assert_eq!(used, [1, 1, 2, 2, 2]);
+        // One that was closed before it was answered goes over a new one, and the old one stays.
+        let new = Order { new_connection: true, ..order(server.url("/again")) };
+        assert_eq!(answer(&fetcher.fetch(new, std::future::pending()).await).bytes, 40);
+        assert_eq!(server.connections(), 3);
         // Another address of the name: the old connection does not lead there.
         let elsewhere: IpAddr = "127.0.0.2".parse().unwrap();
         let mut moved = order(server.url("/f"));

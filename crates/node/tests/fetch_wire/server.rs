@@ -96,6 +96,7 @@ pub(crate) fn order(url: Url) -> Order {
         via: None,
         depth: 0,
         attempt: 1,
+        new_connection: false,
     }
 }
 
