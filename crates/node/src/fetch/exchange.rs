@@ -133,7 +133,8 @@ impl Connection {
     ) -> Result<Exchanged<Connection>, FetchError> {
         let Connection { wire, address } = self;
         // TLS has ways to send nothing too. What HTTP makes of the rest is limited below.
-        wire.meter().allow(limits.wire_bytes_max().saturating_mul(2));
+        let meter = wire.meter();
+        meter.allow(limits.wire_bytes_max().saturating_mul(2));
         let tape: Tape = Rc::new(RefCell::new(Some(recording)));
         let (mut sender, mut driver) = speak(wire, &tape, limits).await?;
         limit_received(&tape, Some(limits.heads_bytes_max()));
@@ -150,7 +151,12 @@ impl Connection {
         if let Some(error) = recording.failure.take() {
             return Err(error);
         }
-        let cut = ended.map_err(|error| no_answer(&error, recording.length(), reused))?;
+        let cut = match ended {
+            Err(error) if meter.is_exceeded() => return Err(told(Failure::Malformed, &error)),
+            Err(error) => return Err(no_answer(&error, recording.length(), reused)),
+            Ok(Some(Cut::Disconnect)) if meter.is_exceeded() => Some(Cut::Length),
+            Ok(cut) => cut,
+        };
         // After a whole answer it comes to rest at once, or has to be closed.
         let wire = if cut.is_none() && sender.is_ready() { driver.into_wire() } else { None };
         Ok(Exchanged { recording, cut, connection: wire.map(|wire| Connection { wire, address }) })
@@ -246,6 +252,10 @@ fn no_answer(error: &hyper::Error, received_bytes: u64, reused: bool) -> FetchEr
         _ if error.is_parse() => Failure::Malformed,
         _ => Failure::Disconnected,
     };
+    told(failure, error)
+}
+
+fn told(failure: Failure, error: &hyper::Error) -> FetchError {
     match error.source() {
         Some(source) => failed(failure, format_args!("{error}: {source}")),
         None => failed(failure, error),

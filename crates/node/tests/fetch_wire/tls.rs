@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use nephila_core::agent::Order;
+use nephila_core::agent::{Cut, Order};
 use nephila_core::record::Failure;
 use nephila_core::url::Url;
 use nephila_node::fetch::{FetchConfig, Fetcher, SetupError};
@@ -152,4 +152,35 @@ fn bad_settings_are_refused() {
     }
     let refused = Fetcher::new(FetchConfig { user_agent: "two\nlines".into(), ..config() });
     assert!(matches!(refused.err(), Some(SetupError::Header { name: "User-Agent", .. })));
+}
+
+/// Bytes that come in records of their own are mostly records.
+#[test]
+fn what_tls_adds_is_counted() {
+    let authority = authority("known");
+    let config = FetchConfig {
+        ca_pem: Some(authority.pem().into_bytes()),
+        body_bytes_max: 100_000,
+        head_bytes_max: 8 << 10,
+        ..config()
+    };
+    for (start, piece) in [("HTTP/1.1 200 OK\r\n\r\n", "x"), ("", "HTTP/1.1 102 Wait\r\n\r\n")] {
+        let tls = server_config(&authority, Fault::None);
+        let server = Server::new(move |stream, _| {
+            let mut tls = StreamOwned::new(ServerConnection::new(Arc::clone(&tls)).unwrap(), stream);
+            read_request(&mut tls);
+            let mut bytes = start.bytes().chain(piece.bytes().cycle());
+            while bytes.next().is_some_and(|byte| tls.write_all(&[byte]).and_then(|()| tls.flush()).is_ok()) {
+            }
+        });
+        let mut outcome = fetch(config.clone(), secure(&server));
+        if start.is_empty() {
+            assert_eq!(failure(&outcome), Failure::Malformed);
+            let detail = outcome.fetched.result.unwrap_err().detail;
+            assert!(detail.contains("more came"), "{detail}");
+        } else {
+            assert_eq!(answer(&outcome).cut, Some(Cut::Length));
+            assert!((10_000..50_000).contains(&recorded(&mut outcome).0.len()));
+        }
+    }
 }
