@@ -140,7 +140,8 @@ fn frontier_commands() -> [Command; 2] {
 fn connection_commands() -> [Command; 4] {
     [
         experiment_command("handshakes", "Measure pages that need a TLS handshake each, against these alone")
-            .arg(option("pages", "N", "Pages [default: 20000]")),
+            .arg(option("pages", "N", "Pages [default: 20000]"))
+            .arg(option("hosts", "N", "On so many hosts [default: 1000]")),
         experiment_command("connections", "Measure the memory of TLS connections that are kept open")
             .arg(option("hosts", "N", "Hosts, and so connections [default: 2000]")),
         experiment_command(
@@ -266,7 +267,8 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
         "handshakes" => {
             let default = HandshakesOptions::default();
             let pages = number(matches, "pages", default.pages)?;
-            handshakes(&setup, &HandshakesOptions { seed, pages, ..default })?
+            let hosts = number(matches, "hosts", default.hosts)?;
+            handshakes(&setup, &HandshakesOptions { seed, pages, hosts, ..default })?
         }
         "frontier" => {
             let default = FrontierExperiment::default();

@@ -105,6 +105,7 @@ fn crawl(
         .with("ip-delay", "0s")
         .with("slow-factor", "0")
         .with("parallel", options.parallel)
+        .with("tls-sessions", 2 * options.hosts)
         .with("max-pages", options.pages);
     setup.say(crawler.command_line());
     let ended = crawler.run(RUN_MAX)?;
