@@ -299,16 +299,17 @@ fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)
         };
         // What else is there already goes along, but the first does not wait long for it.
         let began = Instant::now();
-        for _ in 0..BATCH_MAX {
-            match next.take() {
-                Some(Task::Write(job, now)) => writer.write(*job, now)?,
-                Some(Task::Snapshot(job)) => snapshot = Some(job),
-                None => break,
+        let mut batch = 0;
+        while let Some(task) = next.take() {
+            match task {
+                Task::Write(job, now) => writer.write(*job, now)?,
+                Task::Snapshot(job) => snapshot = Some(job),
             }
-            if began.elapsed() >= pace.settle_delay {
-                break;
+            batch += 1;
+            // What is taken off the queue is done: the limits are looked at before.
+            if batch < BATCH_MAX && began.elapsed() < pace.settle_delay {
+                next = tasks.try_recv().ok();
             }
-            next = tasks.try_recv().ok();
         }
         let durable = writer.commit()?;
         if !durable.is_empty() {
