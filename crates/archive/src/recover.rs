@@ -45,8 +45,12 @@ impl Recovery {
     /// A serial whose file did not survive at all is given out again, unless [`Recovery::reserve`] keeps it.
     pub fn holds(&self, pointer: &Pointer) -> bool {
         let end = pointer.offset.checked_add(u64::from(pointer.length));
-        let whole = self.files.get(&(pointer.shard, pointer.file));
-        end.zip(whole).is_some_and(|(end, whole)| end <= *whole)
+        end.is_some_and(|end| self.reaches(pointer.shard, pointer.file, end))
+    }
+
+    /// Whether a file survived up to there at least.
+    pub fn reaches(&self, shard: u16, serial: u32, end: u64) -> bool {
+        self.files.get(&(shard, serial)).is_some_and(|whole| end <= *whole)
     }
 
     /// Keeps a serial from being given out: a file of that number did not survive, but records elsewhere name it.

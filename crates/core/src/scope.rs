@@ -119,9 +119,11 @@ impl Scope {
         }
     }
 
-    /// Adds a seed: it belongs to the crawl, and so does what is around it.
-    pub fn add_seed(&mut self, seed: &Url) {
-        self.seeds.insert(Fingerprint::of(seed));
+    /// Adds a seed: it belongs to the crawl, and so does what is around it. False if it is one already.
+    pub fn add_seed(&mut self, seed: &Url) -> bool {
+        if !self.seeds.insert(Fingerprint::of(seed)) {
+            return false;
+        }
         let host = Host::name_of(seed);
         let site = site(host);
         self.sites.insert(site.into());
@@ -141,6 +143,7 @@ impl Scope {
             }
             self.prefixes.insert(prefix.into());
         }
+        true
     }
 
     /// Whether a URL belongs to the crawl.

@@ -59,6 +59,8 @@ pub struct Settings {
     pub robots_redirects_max: u8,
     /// Rules of robots.txt that are kept in memory; the others are read back from the journal when their host has its turn.
     pub robots_bytes_max: usize,
+    /// Hosts in memory; the others are in the store.
+    pub hosts_max: usize,
     /// Redirects in a row that are followed.
     pub redirects_max: u8,
     /// Fetches at once.
@@ -87,7 +89,7 @@ impl Default for Settings {
             max_wait: secs(10 * MINUTE),
             max_depth: 50,
             max_host_pages: 100_000,
-            max_urls: 20_000_000,
+            max_urls: 1_000_000_000,
             traps: TrapLimits::default(),
             delay: secs(1),
             ip_delay: Duration::from_millis(250),
@@ -104,6 +106,7 @@ impl Default for Settings {
             robots_elsewhere_max: secs(MINUTE),
             robots_redirects_max: 5,
             robots_bytes_max: 64_000_000,
+            hosts_max: 100_000,
             redirects_max: 10,
             parallel: 512,
             resolve_parallel: 64,

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::agent::{
-    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, StoredHost, Ticket, Totals,
+    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, Taken, Ticket, Totals,
 };
 use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::Url;
 use nephila_disk::RealDisk;
-use nephila_store::Store;
+use nephila_store::{Store, StoreJob};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -32,6 +32,7 @@ use crate::display::Display;
 use crate::dns::{self, Resolver};
 use crate::fetch::{Captured, FetchConfig, Fetcher, Outcome, SetupError};
 use crate::fetch_log::Attempt;
+use crate::memo::{Memo, Pointed};
 use crate::summary::Summary;
 use crate::why::Crawl;
 use crate::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
@@ -119,6 +120,8 @@ pub fn run(
 struct Run {
     agent: Agent,
     store: Store,
+    /// How far into the archive the records of the store point.
+    pointed: Pointed,
     fetcher: Rc<Fetcher>,
     resolver: Rc<Resolver>,
     writing: Writing,
@@ -156,8 +159,7 @@ impl Run {
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
         let mut agent = Agent::new(settings, config.scope(seeds));
         let dir = directory.path();
-        let opened =
-            writer::open(Arc::new(RealDisk), dir, config, &mut |place, record| agent.replay(place, record))?;
+        let opened = writer::open(Arc::new(RealDisk), dir, config, &mut agent, Clock::now())?;
         say_mended(&opened, display);
         let spill = directory::spill(dir);
         std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
@@ -169,6 +171,7 @@ impl Run {
             before: Totals::default(),
             agent,
             store: opened.store,
+            pointed: opened.pointed,
             fetcher: Fetcher::new(fetch_config(config, spill))?,
             resolver: Rc::new(Resolver::new(
                 config.dns,
@@ -198,14 +201,7 @@ impl Run {
         let mut ticks = tokio::time::interval(DISPLAY_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut actions = Vec::new();
-        let hosts = match stored_hosts(&mut self.store) {
-            Ok(hosts) => hosts,
-            Err(error) => {
-                self.fail(&error);
-                return StopReason::Error;
-            }
-        };
-        self.agent.start(Clock::now(), hosts, self.store.kept_out(), &mut actions);
+        self.agent.start(Clock::now(), self.store.stored(), &mut actions);
         self.before = self.agent.status(Clock::now()).totals;
         self.perform(actions);
         self.settle();
@@ -264,6 +260,7 @@ impl Run {
                             Err(error) => self.fail(&error),
                         }
                     }
+                    self.pointed.see(&record);
                     if let Some(reply) = self.waiting.remove(&ticket) {
                         // Whoever asked may have gone.
                         let _ = reply.send(Response::Done);
@@ -302,12 +299,25 @@ impl Run {
                     Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
                     Err(error) => self.fail(&error),
                 },
-                Action::Take { host, max, fresh_first } => {
-                    match self.store.take(&host, max, fresh_first, Clock::now().wall) {
+                Action::Take { host, max, fresh_first, with_memo } => {
+                    let wall = Clock::now().wall;
+                    let taken = self.store.take(&host, max, fresh_first, wall).and_then(|taken| {
+                        Ok(if with_memo { Taken { memo: self.store.kept(&host)?, ..taken } } else { taken })
+                    });
+                    match taken {
                         Ok(taken) => self.answers.push_back(Event::Taken(taken)),
                         Err(error) => self.fail(&error),
                     }
                 }
+                Action::Keep { host, memo, away_until } => {
+                    if let Err(error) = self.store.keep(&host, memo.as_deref(), away_until) {
+                        self.fail(&error);
+                    }
+                }
+                Action::Visit => match self.store.visit(Clock::now().wall) {
+                    Ok(visited) => self.answers.push_back(Event::Visited(visited)),
+                    Err(error) => self.fail(&error),
+                },
                 Action::Recall { host, place } => {
                     let record = self.store.record(place).ok().map(Box::new);
                     self.answers.push_back(Event::Recalled { host, record, place });
@@ -367,7 +377,7 @@ impl Run {
         if self.snapshot_under_way || end - self.snapshot_at < self.snapshot_bytes {
             return;
         }
-        match self.store.begin_snapshot(end) {
+        match snapshot(&mut self.agent, &mut self.store, &self.pointed, end, Clock::now()) {
             Ok(job) => {
                 self.snapshot_under_way = self.writing.snapshot(job);
                 self.snapshot_at = end;
@@ -443,10 +453,14 @@ impl Run {
         let record = Box::new(Record::RunEnded { elapsed: run_elapsed });
         self.writing.write(Job { ticket: Ticket(0), record, capture: None, attempt: None }, now.wall);
         let dir = directory.path();
-        let store = &mut self.store;
+        let (agent, store, pointed) = (&mut self.agent, &mut self.store, &self.pointed);
         let closed = self.writing.finish().map_err(CrawlError::from).and_then(|end| {
-            // The next start need not fold the journal again.
-            store.begin_snapshot(end).and_then(|job| job.run()).map_err(WriteError::from)?;
+            // The next start need not fold the journal again; unless there are records in it that nobody here was told of.
+            if status.unsettled == 0 {
+                agent.end(run_elapsed);
+                let job = snapshot(agent, store, pointed, end, now).map_err(WriteError::from)?;
+                job.run().map_err(WriteError::from)?;
+            }
             nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
                 .map_err(CrawlError::Index)?;
             if reason == StopReason::Finished {
@@ -500,19 +514,23 @@ fn start_writing(writer: writer::Writer, inputs: UnboundedSender<Input>) -> Resu
     .map_err(CrawlError::Start)
 }
 
-/// What the store holds, for the agent to start from.
-pub fn stored_hosts(store: &mut Store) -> nephila_store::Result<Vec<StoredHost>> {
-    let mut hosts = Vec::new();
-    store.hosts(&mut |host, queue| {
-        hosts.push(StoredHost {
-            host: host.clone(),
-            known: queue.known,
-            queued: queue.waiting,
-            due: queue.due,
-            next: queue.next,
-        });
-    })?;
-    Ok(hosts)
+/// Begins to write down the store, and with it what the agent must not forget. `end` is behind the last record that the store
+/// has folded and the agent was told of.
+pub fn snapshot(
+    agent: &mut Agent,
+    store: &mut Store,
+    pointed: &Pointed,
+    end: u64,
+    now: Now,
+) -> nephila_store::Result<StoreJob> {
+    let mut kept = Ok(());
+    let memo = agent.memo(now, |host, memo, away_until| {
+        if kept.is_ok() {
+            kept = store.keep(host, memo, away_until);
+        }
+    });
+    kept?;
+    store.begin_snapshot(end, &Memo::encode(memo, pointed.clone(), &agent.settings().private))
 }
 
 fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {

@@ -13,6 +13,7 @@ pub mod dns;
 pub mod fetch;
 pub mod fetch_log;
 mod lost_pages;
+pub mod memo;
 pub mod report;
 pub mod seeds;
 pub mod summary;

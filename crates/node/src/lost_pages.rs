@@ -4,7 +4,6 @@
 //! last one before it writes down that it ended. So a power cut takes at most the last file of a run that did not end, or
 //! the end of that file; whatever else is missing was there once, and somebody or something removed it.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nephila_core::record::{Failure, Outcome, Pointer, Record, Settled};
@@ -21,10 +20,7 @@ type File = (u16, u32);
 /// Watches the records of a crawl go by, in order: first [`LostPages::see_pointer`] for the capture that a record names, then
 /// [`LostPages::see_record`] for the record, as it counts without a capture that is lost.
 #[derive(Default)]
-pub(crate) struct LostPages(RefCell<Seen>);
-
-#[derive(Default)]
-struct Seen {
+pub(crate) struct LostPages {
     /// Pages that count as not fetched because their capture is lost, and were not settled again since.
     pages: HashMap<Fingerprint, File>,
     /// The file of the capture that the next record names, if it is lost.
@@ -37,39 +33,34 @@ struct Seen {
 
 impl LostPages {
     /// A record names this capture, and the archive has it or not.
-    pub(crate) fn see_pointer(&self, pointer: &Pointer, held: bool) {
-        let mut seen = self.0.borrow_mut();
+    pub(crate) fn see_pointer(&mut self, pointer: &Pointer, held: bool) {
         let file = (pointer.shard, pointer.file);
-        seen.last = seen.last.max(Some(file));
-        seen.lost = (!held).then_some(file);
+        self.last = self.last.max(Some(file));
+        self.lost = (!held).then_some(file);
     }
 
     /// The record itself.
-    pub(crate) fn see_record(&self, record: &Record) {
-        let mut seen = self.0.borrow_mut();
-        let lost = seen.lost.take();
+    pub(crate) fn see_record(&mut self, record: &Record) {
+        let lost = self.lost.take();
         match record {
-            Record::RunStarted { .. } => seen.begin_run(),
-            Record::RunEnded { .. } => seen.last = None,
-            Record::Settled(settled) => seen.settle(settled, lost),
+            Record::RunStarted { .. } => self.begin_run(),
+            Record::RunEnded { .. } => self.last = None,
+            Record::Settled(settled) => self.settle(settled, lost),
             _ => {}
         }
     }
 
     /// All records were seen: how many pages each file lacks, those that a power cut explains and the others.
-    pub(crate) fn finish(self) -> (BTreeMap<File, u64>, BTreeMap<File, u64>) {
-        let mut seen = self.0.into_inner();
-        seen.begin_run();
+    pub(crate) fn finish(mut self) -> (BTreeMap<File, u64>, BTreeMap<File, u64>) {
+        self.begin_run();
         let (mut explained, mut others) = (BTreeMap::new(), BTreeMap::new());
-        for file in seen.pages.into_values() {
-            let files = if seen.unsynced.contains(&file) { &mut explained } else { &mut others };
+        for file in self.pages.into_values() {
+            let files = if self.unsynced.contains(&file) { &mut explained } else { &mut others };
             *files.entry(file).or_default() += 1;
         }
         (explained, others)
     }
-}
 
-impl Seen {
     fn begin_run(&mut self) {
         self.unsynced.extend(self.last.take());
     }

@@ -335,7 +335,7 @@ const fn place(
     Place { name, one, many, count }
 }
 
-const PLACES: [Place; 10] = [
+const PLACES: [Place; 11] = [
     place("fetching", "being asked", "being asked", |hosts| hosts.fetching),
     place("ready", "ready", "ready", |hosts| hosts.ready),
     place("delay", "waiting for its delay", "waiting for their delay", |hosts| hosts.delay),
@@ -346,6 +346,7 @@ const PLACES: [Place; 10] = [
     place("retrying", "waiting to retry", "waiting to retry", |hosts| hosts.retrying),
     place("blocked", "blocked", "blocked", |hosts| hosts.blocked),
     place("idle", "idle", "idle", |hosts| hosts.idle),
+    place("away", "not in memory", "not in memory", |hosts| hosts.away),
 ];
 
 /// Where hosts are, those places only that have any.

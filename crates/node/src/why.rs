@@ -2,6 +2,7 @@
 //! that does not run.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,10 +16,13 @@ use nephila_store::{Known, KnownState, Store};
 
 use crate::clock::Clock;
 use crate::control::{HostSort, Request, Response, block_name};
-use crate::crawl::stored_hosts;
 use crate::directory::{self, DirectoryError, Lock, Recorded};
+use crate::memo::Replay;
 use crate::report::{self, Captured, FoundBy, UrlState, Why};
 use crate::writer::{pointer_of, store_options};
+
+/// Hosts that are sorted at a time at least, when the first of all are wanted.
+const HOSTS_SORTED: usize = 10_000;
 
 /// Why a question about a crawl that does not run has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +53,11 @@ impl Crawl<'_> {
                 if !self.running {
                     // What was read is on the disk.
                     status.unsettled = 0;
+                    let (agent, counts) = (&*self.agent, &mut status.hosts);
+                    let counted = self.store.hosts(&mut |stored| agent.count_stored(&stored, now, counts));
+                    if let Err(error) = counted {
+                        return unreadable(&error);
+                    }
                 }
                 // A crawl that does not run has not been running since its last record.
                 let elapsed =
@@ -60,11 +69,7 @@ impl Crawl<'_> {
                 Err(error) => Response::Refused { why: error.to_string() },
             },
             Request::Hosts { limit, sort } => {
-                let mut hosts: Vec<HostView> = self.agent.hosts(now).collect();
-                let all = hosts.len() as u64;
-                sort_hosts(&mut hosts, *sort);
-                hosts.truncate(*limit);
-                report::hosts(&hosts, all)
+                self.hosts(*limit, *sort, now).unwrap_or_else(|error| unreadable(&error))
             }
             Request::Blocks => report::blocks(self.agent.blocks()),
             Request::Block { .. }
@@ -75,10 +80,48 @@ impl Crawl<'_> {
         }
     }
 
+    /// The first hosts of all, in this order.
+    fn hosts(&mut self, limit: usize, sort: HostSort, now: Now) -> nephila_store::Result<Response> {
+        let mut on_bench: HashMap<String, HostView> =
+            self.agent.hosts(now).map(|view| (view.host.clone(), view)).collect();
+        let (mut hosts, mut all) = (Vec::new(), 0);
+        let room = limit.saturating_mul(2).max(HOSTS_SORTED);
+        let mut add = |view: HostView| {
+            all += 1;
+            hosts.push(view);
+            if hosts.len() >= room {
+                sort_hosts(&mut hosts, sort);
+                hosts.truncate(limit);
+            }
+        };
+        let agent = &*self.agent;
+        self.store.hosts(&mut |stored| {
+            let view = on_bench.remove(stored.host.as_str());
+            add(view.unwrap_or_else(|| agent.stored_host(&stored, now)));
+        })?;
+        // Those that were asked for the robots.txt of another host, and nothing else.
+        on_bench.into_values().for_each(&mut add);
+        sort_hosts(&mut hosts, sort);
+        hosts.truncate(limit);
+        Ok(report::hosts(&hosts, all))
+    }
+
+    /// Makes sure that the agent knows what is known of a host, the rules of its robots.txt included.
+    fn look_at(&mut self, host: &Host, now: Now) -> nephila_store::Result<()> {
+        if let Some(stored) = self.store.host(host)? {
+            for place in self.agent.look_at(stored, now) {
+                let record = self.store.record(place).ok();
+                self.agent.read_rules_back(host, place, record.as_ref());
+            }
+        }
+        Ok(())
+    }
+
     fn why(&mut self, url: &Url, now: Now) -> Response {
-        let known = match self.store.look_up(url) {
+        let known = self.look_at(&Host::of(url), now).and_then(|()| self.store.look_up(url));
+        let known = match known {
             Ok(known) => known,
-            Err(error) => return Response::Refused { why: format!("the journal cannot be read: {error}") },
+            Err(error) => return unreadable(&error),
         };
         let last = known.as_ref().and_then(|known| match &known.state {
             KnownState::Settled(settled) | KnownState::Retry { last: settled, .. } => settled.capture,
@@ -164,6 +207,10 @@ impl Crawl<'_> {
     }
 }
 
+fn unreadable(error: &nephila_store::Error) -> Response {
+    Response::Refused { why: format!("the store cannot be read: {error}") }
+}
+
 fn settled_state(settled: &Settled) -> UrlState {
     match &settled.outcome {
         Outcome::Answered { status } => UrlState::Fetched {
@@ -217,11 +264,12 @@ fn reason(host: &HostView) -> String {
 }
 
 fn sort_hosts(hosts: &mut [HostView], sort: HostSort) {
+    hosts.sort_by(|a, b| a.host.cmp(&b.host));
     match sort {
         HostSort::Queue => hosts.sort_by_key(|host| Reverse(host.queue)),
         HostSort::Pages => hosts.sort_by_key(|host| Reverse(host.pages)),
         HostSort::Failures => hosts.sort_by_key(|host| Reverse(host.failures)),
-        HostSort::Name => hosts.sort_by(|a, b| a.host.cmp(&b.host)),
+        HostSort::Name => {}
         HostSort::Wait => {
             hosts.sort_by(|a, b| b.wait_s.unwrap_or(0.0).total_cmp(&a.wait_s.unwrap_or(0.0)));
         }
@@ -243,17 +291,16 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
         if !Store::exists(&*disk, dir)? {
             return Ok(Response::Refused { why: "the crawl has no journal to write that into".to_owned() });
         }
-        let (_, mut journal) = Store::open(disk, dir, options, &|_| true, &mut |_, _| {})?;
+        let (_, mut journal) = Store::open(disk, dir, options, &mut ())?;
         journal.append(&record)?;
         journal.sync()?;
         return Ok(Response::Done);
     }
     let mut agent = Agent::new(recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
-    let mut store = Store::open_read_only(disk, dir, options, &|_| true, &mut |place, record| {
-        agent.replay(place, record)
-    })?;
     let now = Clock::now();
-    agent.start(now, stored_hosts(&mut store)?, store.kept_out(), &mut Vec::new());
+    let mut replay = Replay::new(&mut agent, now, None);
+    let mut store = Store::open_read_only(disk, dir, options, &mut replay)?;
+    agent.start(now, store.stored(), &mut Vec::new());
     let mut crawl =
         Crawl { agent: &mut agent, store: &mut store, dir, running: false, finished: recorded.finished };
     Ok(crawl.answer(request, now))

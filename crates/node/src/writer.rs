@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nephila_archive::{Capture, Compression, Content, Truncated, WarcWriter};
-use nephila_core::agent::{Cut, Ticket};
+use nephila_core::agent::{Agent, Cut, Ticket};
 use nephila_core::record::{Pointer, Record};
 use nephila_core::settings::Settings;
-use nephila_core::time::Wall;
+use nephila_core::time::{Now, Wall};
 use nephila_disk::Disk;
 use nephila_store::frontier::SnapshotDone;
 use nephila_store::{FrontierOptions, Journal, Store, StoreJob, StoreLimits};
@@ -27,7 +27,8 @@ use crate::config::{Compress, Config, Durability};
 use crate::directory;
 use crate::fetch::Captured;
 use crate::fetch_log::{Attempt, FetchLog};
-use crate::lost_pages::{self, LostPages};
+use crate::lost_pages;
+use crate::memo::{Pointed, Replay};
 
 /// Records that are handed over together at most.
 const BATCH_MAX: usize = 256;
@@ -343,15 +344,18 @@ pub struct Opened {
     pub writer: Writer,
     /// Pages that counted, are not in the archive any more, and are fetched again.
     pub lost_pages: u64,
+    /// How far into the archive the records of the store point.
+    pub pointed: Pointed,
 }
 
 /// Opens archive, store and log of a crawl's directory and makes them whole again after whatever ended the last run.
-/// Each record of earlier runs is given to `replay`, in order. What no crash can have done is not mended but refused.
+/// The agent is brought to where the last one was. What no crash can have done is not mended but refused.
 pub fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
     config: &Config,
-    replay: &mut dyn FnMut(u64, &Record),
+    agent: &mut Agent,
+    now: Now,
 ) -> Result<Opened, WriteError> {
     let options = store_options(config);
     let warcs = directory::archive(dir);
@@ -359,21 +363,14 @@ pub fn open(
         return Err(WriteError::NoJournal(warcs));
     }
     let mut recovery = nephila_archive::recover(&disk, &warcs)?;
-    let lost = LostPages::default();
-    let holds = |pointer: &Pointer| {
-        let held = recovery.holds(&pointer_of(pointer));
-        lost.see_pointer(pointer, held);
-        held
-    };
-    let (store, journal) = Store::open(disk.clone(), dir, options, &holds, &mut |place, record| {
-        lost.see_record(record);
-        replay(place, record);
-    })?;
+    let mut replay = Replay::new(agent, now, Some(&recovery));
+    let (store, journal) = Store::open(disk.clone(), dir, options, &mut replay)?;
+    let Replay { lost, pointed, .. } = replay;
     let (explained, others) = lost.finish();
     if !others.is_empty() && !config.refetch_missing {
         return Err(WriteError::LostPages { archive: warcs, files: lost_pages::listed(&others) });
     }
-    if let Some(serial) = store.archive_serial_max() {
+    if let Some(serial) = pointed.serial_max(SHARD) {
         recovery.reserve(SHARD, serial);
     }
     let archive = WarcWriter::start(disk.clone(), warcs, warc_options(config), &recovery)?;
@@ -386,7 +383,7 @@ pub fn open(
         sync_bytes: config.sync_bytes,
     };
     let lost_pages = explained.values().chain(others.values()).sum();
-    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace), lost_pages })
+    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace), lost_pages, pointed })
 }
 
 fn has_warcs(disk: &dyn Disk, warcs: &Path) -> Result<bool, WriteError> {

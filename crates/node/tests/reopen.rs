@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_archive::Content;
-use nephila_core::agent::Ticket;
+use nephila_core::agent::{Agent, Ticket};
 use nephila_core::record::{How, LeftOut, Outcome, PageFlags, Record, Settled};
-use nephila_core::time::Wall;
+use nephila_core::time::{Mono, Now, Wall};
 use nephila_disk::{Disk, Mode, SimDisk};
 use nephila_node::config::Config;
 use nephila_node::fetch::Captured;
@@ -22,7 +22,9 @@ const NOW: Wall = Wall(1_800_000_000_000);
 fn open(disk: &SimDisk, refetch_missing: bool) -> Result<Opened, WriteError> {
     // Small, so that each page has a file of its own.
     let config = Config { refetch_missing, warc_roll_bytes: 1, ..Config::default() };
-    writer::open(Arc::new(disk.clone()), Path::new(DIR), &config, &mut |_, _| {})
+    let mut agent = Agent::new(config.settings.clone(), config.scope(&[]));
+    let now = Now { mono: Mono(0), wall: NOW };
+    writer::open(Arc::new(disk.clone()), Path::new(DIR), &config, &mut agent, now)
 }
 
 fn refused(disk: &SimDisk) -> String {

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use nephila_core::agent::Ticket;
+use nephila_core::agent::{Agent, Ticket};
 use nephila_core::record::Record;
-use nephila_core::time::Wall;
+use nephila_core::time::{Mono, Now, Wall};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::writer::{self, Job, Writing, Written};
@@ -20,7 +20,9 @@ fn what_waits_is_all_written() {
     // So long that no batch ends by its time.
     let config = Config { settle_delay: Duration::from_secs(3_600), ..Config::default() };
     let disk = SimDisk::new(1);
-    let opened = writer::open(Arc::new(disk), Path::new("/crawl"), &config, &mut |_, _| {}).unwrap();
+    let mut agent = Agent::new(config.settings.clone(), config.scope(&[]));
+    let now = Now { mono: Mono(0), wall: NOW };
+    let opened = writer::open(Arc::new(disk), Path::new("/crawl"), &config, &mut agent, now).unwrap();
     let (go_on, all_queued) = mpsc::channel();
     let (written, tickets) = mpsc::channel();
     let mut first = true;

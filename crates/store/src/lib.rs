@@ -28,7 +28,8 @@
 //! - A frame damaged in the middle of the journal ends it there, and what follows is cut off: [`Store::torn_bytes`] says how
 //!   much, and a crash alone never costs more than what was not synced. If whole frames are cut with it, they are first
 //!   kept in files named `damaged-*`: [`Store::is_damaged`] says so.
-//! - Opening passes on every record ever written, for whoever keeps their fold in memory.
+//! - The last snapshot, with its owner's memo, stands for the records before it: opening passes on only those behind it, unless
+//!   the owner wants to look back ([`Reader`]).
 //! - Nothing here locks the directory.
 
 mod error;
@@ -43,4 +44,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use frontier::FrontierOptions;
 pub use journal::Journal;
 pub use log::FRAME_BYTES_MAX;
-pub use store::{HostQueue, Known, KnownState, Store, StoreJob, StoreLimits, without_capture};
+pub use store::{Known, KnownState, Reader, Store, StoreJob, StoreLimits, without_capture};

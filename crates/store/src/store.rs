@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
-use nephila_core::agent::{Admitted, Due, OverLimit, Taken};
+use nephila_core::agent::{Admitted, Due, Kept, OverLimit, Stored, StoredHost, Taken, Visited};
+use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
@@ -66,18 +67,40 @@ pub enum KnownState {
     Settled(Box<Settled>),
 }
 
-/// The queue of a host in figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostQueue {
-    /// URLs that are known.
-    pub known: u64,
-    /// Those that are not settled: due, deferred or taken.
-    pub waiting: u64,
-    /// Those that are due. What is deferred counts from the first [`Store::take`] after its time has come.
-    pub due: u64,
-    /// When the first of those becomes due that are deferred.
-    pub next: Option<Wall>,
+/// Who is told what the store finds when it is opened.
+pub trait Reader {
+    /// What its owner gave to the last snapshot, if there is one. True: the records before it have to be looked at all the same,
+    /// because what they say may not hold any more. `None`: it makes no sense.
+    fn memo(&mut self, memo: &[u8]) -> Option<bool> {
+        let _ = memo;
+        Some(false)
+    }
+
+    /// Whether the archive has a capture.
+    fn holds(&mut self, pointer: &Pointer) -> bool {
+        let _ = pointer;
+        true
+    }
+
+    /// Whether what failed for this is to be tried again.
+    fn forgives(&self, failure: Failure) -> bool {
+        let _ = failure;
+        false
+    }
+
+    /// A record that the memo does not cover. `kept` says what is kept of a host.
+    fn replay(&mut self, place: u64, record: &Record, kept: &mut Kept<'_>) {
+        let _ = (place, record, kept);
+    }
+
+    /// A record that the memo covers, as it counts now; `was` is what it said, if that does not count any more.
+    fn look_back(&mut self, place: u64, record: &Record, was: Option<&Settled>, kept: &mut Kept<'_>) {
+        let _ = (place, record, was, kept);
+    }
 }
+
+/// Nobody.
+impl Reader for () {}
 
 /// The reading half of the store.
 pub struct Store {
@@ -86,7 +109,6 @@ pub struct Store {
     frontier: Frontier,
     records: Rc<Records>,
     recent: Recent,
-    archive_serial_max: Option<u32>,
     torn_bytes: u64,
     damaged: bool,
     /// The figures of hosts are right only after everything is decided.
@@ -117,33 +139,27 @@ impl Store {
         log::exists(disk, &dir.join(DIR))
     }
 
-    /// Opens the crawl in `dir`, or starts one. Each whole record is passed to `replay` with its place, in order, and folded
-    /// as far as the last snapshot does not know it; what follows the first one that is not whole is cut off, and kept beside
+    /// Opens the crawl in `dir`, or starts one. What follows the first record that is not whole is cut off, and kept beside
     /// the journal if it is more than a write that was not finished ([`Store::is_damaged`]). A record whose capture is not in
-    /// the archive (`holds`) is folded and passed on as [`without_capture`] says.
+    /// the archive is folded and passed on as [`without_capture`] says.
     ///
     /// The caller makes sure that nobody else writes to the directory.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
         options: FrontierOptions,
-        holds: &dyn Fn(&Pointer) -> bool,
-        replay: &mut dyn FnMut(u64, &Record),
+        reader: &mut dyn Reader,
     ) -> Result<(Store, Journal)> {
         refuse_old(&*disk, dir)?;
         let dir = dir.join(DIR);
         let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
-        let frontier = Frontier::open(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?.0;
+        let (frontier, memo) =
+            Frontier::open(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
         let mut store = Store::new(disk, dir, frontier, records);
-        let (disk, dir) = (Arc::clone(&store.disk), store.dir.clone());
-        let first = log::first_place(&*disk, &dir)?;
-        history::read_all(&*disk, &dir, first.unwrap_or(u64::MAX), &mut |place, payload| {
-            store.read_back(place, payload, holds, replay)
-        })?;
-        let from = first.unwrap_or(store.frontier.place());
+        let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
         let needed = store.frontier.place();
         let log = Log::open_to(&disk, &dir, (from, needed), SEGMENT_BYTES, &mut |place, payload| {
-            store.read_back(place, payload, holds, replay)
+            store.read_back(place, payload, reader)
         })?;
         store.frontier.advance(log.end());
         (store.torn_bytes, store.damaged) = (log.torn_bytes(), log.is_damaged());
@@ -159,29 +175,47 @@ impl Store {
         disk: Arc<dyn Disk>,
         dir: &Path,
         options: FrontierOptions,
-        holds: &dyn Fn(&Pointer) -> bool,
-        replay: &mut dyn FnMut(u64, &Record),
+        reader: &mut dyn Reader,
     ) -> Result<Store> {
         if !Store::exists(&*disk, dir)? {
             return Err(Error::io("open", &dir.join(DIR))(std::io::ErrorKind::NotFound.into()));
         }
         let dir = dir.join(DIR);
         let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
-        let frontier =
+        let (frontier, memo) =
             Frontier::open_read_only(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
         let mut store = Store::new(disk, dir, frontier, records);
-        let (disk, dir) = (Arc::clone(&store.disk), store.dir.clone());
-        let first = log::first_place(&*disk, &dir)?;
-        history::read_all(&*disk, &dir, first.unwrap_or(u64::MAX), &mut |place, payload| {
-            store.read_back(place, payload, holds, replay)
-        })?;
-        let from = first.unwrap_or(store.frontier.place());
+        let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
         let needed = store.frontier.place();
         store.torn_bytes = log::read_only_to(&*disk, &dir, (from, needed), &mut |place, payload| {
-            store.read_back(place, payload, holds, replay)
+            store.read_back(place, payload, reader)
         })?;
         store.frontier.decide()?;
         Ok(store)
+    }
+
+    /// Gives the reader its memo, and then either all old records or none. Says from where on the journal is to be read.
+    fn look_back_or_not(
+        &mut self,
+        memo: &[u8],
+        reader: &mut dyn Reader,
+    ) -> Result<(u64, Arc<dyn Disk>, PathBuf)> {
+        let (disk, dir) = (Arc::clone(&self.disk), self.dir.clone());
+        let from = self.frontier.place();
+        let senseless = || Error::Corrupt {
+            path: dir.clone(),
+            place: from,
+            what: "the memo of the snapshot makes no sense",
+        };
+        let looks_back = from > 0 && reader.memo(memo).ok_or_else(senseless)?;
+        if !looks_back {
+            return Ok((from, disk, dir));
+        }
+        let first = log::first_place(&*disk, &dir)?;
+        history::read_all(&*disk, &dir, first.unwrap_or(u64::MAX), &mut |place, payload| {
+            self.read_back(place, payload, reader)
+        })?;
+        Ok((first.unwrap_or(from), disk, dir))
     }
 
     fn new(disk: Arc<dyn Disk>, dir: PathBuf, frontier: Frontier, records: Rc<Records>) -> Store {
@@ -191,7 +225,6 @@ impl Store {
             frontier,
             records,
             recent: Recent::default(),
-            archive_serial_max: None,
             torn_bytes: 0,
             damaged: false,
             uncertain: false,
@@ -199,35 +232,39 @@ impl Store {
     }
 
     /// Takes in a record of an earlier run.
-    fn read_back(
-        &mut self,
-        place: u64,
-        payload: &[u8],
-        holds: &dyn Fn(&Pointer) -> bool,
-        replay: &mut dyn FnMut(u64, &Record),
-    ) -> Result<()> {
+    fn read_back(&mut self, place: u64, payload: &[u8], reader: &mut dyn Reader) -> Result<()> {
         let mut record = decode(place, payload)?;
-        let mut reopened = false;
-        if let Some(pointer) = capture_of(&record) {
-            self.archive_serial_max = self.archive_serial_max.max(Some(pointer.file));
-            if !holds(&pointer) {
-                without_capture(&mut record);
-                reopened = true;
-            }
+        let mut was = None;
+        if let Some(pointer) = capture_of(&record)
+            && !reader.holds(&pointer)
+        {
+            was = without_capture(&mut record);
         }
-        reopened |= look_again(&mut record);
-        if place >= self.frontier.place() {
-            if let Record::Settled(settled) = &record {
+        was = was.or_else(|| forgive(&mut record, &|failure| reader.forgives(failure)));
+        let covered = place < self.frontier.place();
+        match (&record, &was) {
+            (Record::Settled(settled), _) if !covered => {
                 self.uncertain |= self.frontier.settle_again(place, settled)?;
             }
-            self.frontier.admit(place, &record)?;
-        } else if let Record::Settled(settled) = &record
-            && reopened
-        {
-            self.frontier.unsettle(place, settled)?;
+            (Record::Settled(settled), Some(_)) if !self.frontier.unsettle(place, settled)? => was = None,
+            _ => {}
         }
-        replay(place, &record);
-        Ok(())
+        if !covered {
+            self.frontier.admit(place, &record)?;
+        }
+        let mut failed = None;
+        let frontier = &mut self.frontier;
+        let mut kept = |host: &Host| {
+            frontier.kept(host).unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            })
+        };
+        match covered {
+            true => reader.look_back(place, &record, was.as_ref(), &mut kept),
+            false => reader.replay(place, &record, &mut kept),
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Offers to the sieve what a record found, in order; what is new goes to the end of its host's queue. To be called
@@ -341,10 +378,11 @@ impl Store {
             && settled.outcome.is_final()
             && !done
         {
-            // It did not count when the journal was read.
-            if !look_again(&mut record) {
-                without_capture(&mut record);
-            }
+            // It did not count when the journal was read: its capture was lost, or else it was forgiven.
+            match settled.capture {
+                Some(_) => without_capture(&mut record),
+                None => forgive(&mut record, &|_| true),
+            };
         }
         let Record::Settled(settled) = record else {
             return Err(Error::Corrupt { path: self.dir.clone(), place, what: "not an attempt at a URL" });
@@ -362,16 +400,50 @@ impl Store {
         Ok(Known { found, via, state })
     }
 
-    /// Passes on every host with its queue.
-    pub fn hosts(&mut self, each: &mut dyn FnMut(&Host, HostQueue)) -> Result<()> {
+    /// Passes on every host.
+    pub fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> Result<()> {
         self.frontier.hosts(&Range::All, each)
     }
 
-    /// Begins to write down what is in memory, so that opening need not fold all of the journal again. Everything that was
-    /// appended to the journal must be synced and folded. What is returned does the work; [`Store::end_snapshot`] follows.
-    pub fn begin_snapshot(&mut self, place: u64) -> Result<StoreJob> {
+    /// One host.
+    pub fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {
+        let mut found = None;
+        self.frontier.hosts(&Range::Host(host.clone()), &mut |stored| found = Some(stored))?;
+        Ok(found)
+    }
+
+    /// Keeps what the agent knows of a host; [`Store::visit`] passes it by until `away_until`.
+    pub fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()> {
+        self.frontier.keep(host, memo, away_until)
+    }
+
+    /// What was last kept of a host.
+    pub fn kept(&mut self, host: &Host) -> Result<Option<HostMemo>> {
+        self.frontier.kept(host)
+    }
+
+    /// Goes on with the round over all hosts and says of which something is due.
+    pub fn visit(&mut self, now: Wall) -> Result<Visited> {
+        self.frontier.visit(now)
+    }
+
+    /// What it holds in all.
+    pub fn stored(&self) -> Stored {
+        Stored {
+            known: self.known_urls(),
+            queued: self.queued(),
+            hosts: self.frontier.hosts_count(),
+            undecided: self.frontier.undecided(),
+            kept_out: self.kept_out(),
+        }
+    }
+
+    /// Begins to write down what is in memory, so that opening need not fold all of the journal again, and `memo` for the
+    /// reader of that moment. Everything that was appended to the journal before `place` must be synced and folded, and be
+    /// covered by the memo. What is returned does the work; [`Store::end_snapshot`] follows.
+    pub fn begin_snapshot(&mut self, place: u64, memo: &[u8]) -> Result<StoreJob> {
         self.frontier.advance(place);
-        let snapshot = self.frontier.begin_snapshot(&[])?;
+        let snapshot = self.frontier.begin_snapshot(memo)?;
         Ok(StoreJob { disk: Arc::clone(&self.disk), dir: self.dir.clone(), snapshot })
     }
 
@@ -388,12 +460,6 @@ impl Store {
     /// URLs that are known and not settled: due, deferred or taken.
     pub fn queued(&self) -> u64 {
         self.known_urls().saturating_sub(self.frontier.settled_urls())
-    }
-
-    /// The highest serial number of a WARC file that any record named when the store was opened, whether or not the archive
-    /// still has it: no new file may get that number or a lower one.
-    pub fn archive_serial_max(&self) -> Option<u32> {
-        self.archive_serial_max
     }
 
     /// URLs that limits keep out, as often as they were found.
@@ -436,32 +502,39 @@ fn capture_of(record: &Record) -> Option<Pointer> {
     }
 }
 
-/// What failed because its address may not be asked is due again at each start: the operator may have allowed the address
-/// since, or the name may lead elsewhere.
-fn look_again(record: &mut Record) -> bool {
-    if let Record::Settled(settled) = record
-        && let Outcome::Failed { failure: failure @ Failure::PrivateAddress, status } = settled.outcome
-    {
-        settled.outcome = Outcome::Retry { failure, status, not_before: settled.at };
-        return true;
-    }
-    false
+/// What failed for a reason that may be gone is due again. Gives back what it was.
+fn forgive(record: &mut Record, forgives: &dyn Fn(Failure) -> bool) -> Option<Settled> {
+    let Record::Settled(settled) = record else { return None };
+    let Outcome::Failed { failure, status } = settled.outcome else { return None };
+    forgives(failure).then(|| {
+        let not_before = settled.at;
+        let outcome = Outcome::Retry { failure, status, not_before };
+        let was = std::mem::replace(&mut settled.outcome, outcome);
+        Settled { outcome: was, found: Vec::new(), ..settled.clone() }
+    })
 }
 
 /// What a record means when its capture is not in the archive. A page counts only with its capture, so the attempt at it
 /// counts as not made and the URL is due again; what it found stays found. An attempt that was to be repeated anyway, and
-/// the rules of a robots.txt, stay as they are: they and the waits that they impose are in the record itself.
-pub fn without_capture(record: &mut Record) {
+/// the rules of a robots.txt, stay as they are: they and the waits that they impose are in the record itself. Gives back what
+/// does not count any more.
+pub fn without_capture(record: &mut Record) -> Option<Settled> {
     match record {
         Record::Settled(settled) => {
             settled.capture = None;
-            if settled.outcome.is_final() {
-                settled.attempts = settled.attempts.saturating_sub(1);
-                settled.outcome =
-                    Outcome::Retry { failure: Failure::NotTried, status: None, not_before: settled.at };
+            if !settled.outcome.is_final() {
+                return None;
             }
+            let was = Settled { found: Vec::new(), ..settled.clone() };
+            settled.attempts = settled.attempts.saturating_sub(1);
+            settled.outcome =
+                Outcome::Retry { failure: Failure::NotTried, status: None, not_before: settled.at };
+            Some(was)
         }
-        Record::Robots(robots) => robots.capture = None,
-        _ => {}
+        Record::Robots(robots) => {
+            robots.capture = None;
+            None
+        }
+        _ => None,
     }
 }

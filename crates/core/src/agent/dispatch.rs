@@ -21,6 +21,7 @@ impl Agent {
             let Some(index) = self.may_start().then(|| self.bench.next_ready()).flatten() else { break };
             self.advance(index, now, out);
         }
+        self.go_round(now, out);
         self.gates.sweep(now.mono);
         self.abandon_if_overdue(now, out);
         self.end_if_done(now, out);
@@ -68,12 +69,19 @@ impl Agent {
             if self.unsettled.len() >= UNSETTLED_MAX {
                 return self.bench.put(index, Place::Ready);
             }
+            let host = self.bench.host(index);
+            if !host.is_known() {
+                let host = host.name.clone();
+                self.bench.put(index, Place::Taking);
+                return out.push(Action::Take { host, max: TAKEN_MAX, fresh_first: false, with_memo: true });
+            }
             if let Some(errand) = self.next_errand(index, now) {
                 if self.bench.host(index).given_up {
                     self.fail_errand(&errand, now, out);
                     continue;
                 }
-                let home = self.bench.index(&errand.origin.host);
+                // One that has left does not wait for it any more.
+                let Some(home) = self.bench.find(&errand.origin.host) else { continue };
                 return self.request(index, Task::Rules { home, errand }, now, out);
             }
             let host = self.bench.host(index);
@@ -87,7 +95,7 @@ impl Agent {
                 }
                 let (name, fresh_first) = (host.name.clone(), host.failure == Some(Failure::Busy));
                 self.bench.put(index, Place::Taking);
-                return out.push(Action::Take { host: name, max: TAKEN_MAX, fresh_first });
+                return out.push(Action::Take { host: name, max: TAKEN_MAX, fresh_first, with_memo: false });
             };
             if host.given_up {
                 let failure = host.failure.filter(|failure| *failure == Failure::NoSuchName);
@@ -159,7 +167,7 @@ impl Agent {
             found: Vec::new(),
             left_out: LeftOut::default(),
         };
-        self.write(Record::Settled(settled), None, out);
+        self.write(Record::Settled(settled), Some(index), None, out);
     }
 
     /// Starts a request, or has the host wait for what it needs first; the task is then found again at its next turn.
@@ -192,6 +200,9 @@ impl Agent {
         let fetch = FetchId(self.fetches);
         out.push(Action::Fetch(self.order(fetch, index, &task, addresses)));
         self.pages_in_flight += u64::from(matches!(task, Task::Page(_)));
+        if let Task::Rules { home, .. } = &task {
+            self.bench.host_mut(*home).held += 1;
+        }
         self.flights.insert(fetch, Flight { host: index, gates, task });
         self.bench.put(index, Place::Fetching);
     }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::frontier::HostMemo;
 use crate::parse::Link;
 use crate::record::{Block, Failure, How, Record};
 use crate::robots::Directives;
@@ -28,6 +29,8 @@ pub enum Event {
     Decided(Admitted),
     /// The answer to [`Action::Take`].
     Taken(Taken),
+    /// The answer to [`Action::Visit`].
+    Visited(Visited),
     /// The answer to [`Action::Resolve`].
     Resolved {
         /// The name asked for.
@@ -81,7 +84,21 @@ pub enum Action {
         max: usize,
         /// Those that were never handed over before those that come back: what came back may be why the host fails.
         fresh_first: bool,
+        /// Say also what is kept of the host.
+        with_memo: bool,
     },
+    /// Keep this of a host that leaves the memory; whoever goes round passes it by until then.
+    Keep {
+        /// The host.
+        host: Host,
+        /// What must not be forgotten of it.
+        memo: Option<Box<HostMemo>>,
+        /// Nothing can be asked of it before.
+        away_until: Wall,
+    },
+    /// Go on with the round over all hosts, or begin another, and say of which something is due; answered by
+    /// [`Event::Visited`].
+    Visit,
     /// Read back a record with the robots.txt of a host; answered by [`Event::Recalled`].
     Recall {
         /// The host.
@@ -130,6 +147,8 @@ pub struct Admitted {
     pub over: OverLimit,
     /// URLs that are not decided yet, in all: the answer follows with that to another offer, or to [`Action::Decide`].
     pub undecided: u64,
+    /// Hosts that are known, in all; when they are very many, those met last may be missing.
+    pub hosts: u64,
 }
 
 impl Admitted {
@@ -161,6 +180,54 @@ pub struct Taken {
     pub left: u64,
     /// When the next one becomes due that waits for its time.
     pub next: Option<Wall>,
+    /// What was kept of the host.
+    pub memo: Option<HostMemo>,
+}
+
+/// Hosts of which something is due, met in a part of a round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Visited {
+    /// The hosts.
+    pub hosts: Vec<StoredHost>,
+    /// When something of one of the others becomes due.
+    pub next: Option<Wall>,
+    /// Whether this was the end of the round.
+    pub is_last: bool,
+}
+
+/// What the store holds of one host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredHost {
+    /// The host.
+    pub host: Host,
+    /// URLs that it has.
+    pub known: u64,
+    /// Those that are not settled.
+    pub queued: u64,
+    /// Those of them that are due.
+    pub due: u64,
+    /// When the next one becomes due that waits for its time.
+    pub next: Option<Wall>,
+    /// What the agent has it keep.
+    pub memo: Option<HostMemo>,
+}
+
+/// Says what is kept of a host.
+pub type Kept<'a> = dyn FnMut(&Host) -> Option<HostMemo> + 'a;
+
+/// What the store holds in all when a run begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// URLs that are known.
+    pub known: u64,
+    /// Those that are not settled.
+    pub queued: u64,
+    /// Hosts that are known.
+    pub hosts: u64,
+    /// URLs that the sieve has not decided about.
+    pub undecided: u64,
+    /// URLs that limits keep out.
+    pub kept_out: OverLimit,
 }
 
 /// A URL whose turn has come.

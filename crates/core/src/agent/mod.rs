@@ -10,6 +10,7 @@
 //! - *Each [`Event::Fetched`] leads to exactly one [`Action::Write`] that names its fetch.*
 //! - *Links of a page are offered to the sieve only after the page's record is durable.*
 
+mod away;
 mod dispatch;
 mod event;
 mod rules;
@@ -22,14 +23,16 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::frontier::{Alarm, Errand, Place, Wait, Workbench};
+use self::away::Away;
+use crate::frontier::{Alarm, Errand, HostState, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
-use crate::record::{Block, Failure, Found, HostRecord, How, Outcome, Record, RobotsOutcome};
+use crate::record::{Block, Failure, Found, HostRecord, How, Outcome, Record, RobotsOutcome, Settled};
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::time::{Mono, Now, Wall};
 use crate::url::{AddressKey, Host, Url, identify};
 
+pub use away::AgentMemo;
 pub use event::*;
 pub use status::*;
 pub use view::RobotsView;
@@ -67,13 +70,16 @@ pub struct Agent {
     settings: Settings,
     scope: Scope,
     bench: Workbench,
+    away: Away,
+    /// Hosts that the store knows.
+    hosts: u64,
     gates: Gates,
     /// Hosts whose names wait to be resolved; filled by dispatch, emptied as answers come.
     to_resolve: VecDeque<u32>,
     resolving: usize,
     flights: BTreeMap<FetchId, Flight>,
-    /// Records on their way to the disk.
-    unsettled: BTreeSet<Ticket>,
+    /// Records on their way to the disk, each with the host that must not leave before.
+    unsettled: BTreeMap<Ticket, Option<u32>>,
     /// How many of them answer a URL, and so will be pages.
     answered_unsettled: u64,
     /// Page requests in flight.
@@ -87,15 +93,22 @@ pub struct Agent {
     rules_bytes: usize,
     rules_hand: u32,
     totals: Totals,
+    /// Hosts that were given up.
+    given_up: u64,
     over: OverLimit,
     queue: u64,
     jitter: Jitter,
     fetches: u64,
     tickets: u64,
     started: Mono,
+    /// Runs that there were, this one included, and when this one began.
+    runs: u64,
+    run_began: Option<Wall>,
+    /// What redirects of seeds have added to the scope.
+    widened: Vec<String>,
     /// The run that records before this one belong to: when it began, and the last sign of it.
     earlier_run: Option<(Wall, Wall)>,
-    /// What addresses asked for in earlier runs; empty once this one has started.
+    /// What addresses have asked for, as it is written down.
     address_waits: Vec<(AddressKey, Wall)>,
     paused: bool,
     stopping: Option<Stopping>,
@@ -110,11 +123,13 @@ impl Agent {
             settings,
             scope,
             bench: Workbench::default(),
+            away: Away::default(),
+            hosts: 0,
             gates: Gates::default(),
             to_resolve: VecDeque::new(),
             resolving: 0,
             flights: BTreeMap::new(),
-            unsettled: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
             answered_unsettled: 0,
             pages_in_flight: 0,
             admitting: 0,
@@ -123,12 +138,16 @@ impl Agent {
             rules_bytes: 0,
             rules_hand: 0,
             totals: Totals::default(),
+            given_up: 0,
             over: OverLimit::default(),
             queue: 0,
             jitter,
             fetches: 0,
             tickets: 0,
             started: Mono(0),
+            runs: 0,
+            run_began: None,
+            widened: Vec::new(),
             earlier_run: None,
             address_waits: Vec::new(),
             paused: false,
@@ -137,13 +156,14 @@ impl Agent {
         }
     }
 
-    /// Takes in a record of an earlier run, and where it is in the journal. All of them, in order, before [`Agent::start`].
-    pub fn replay(&mut self, place: u64, record: &Record) {
+    /// Takes in a record of an earlier run, and where it is in the journal: in order, all that [`Agent::remember`] does not
+    /// cover, before [`Agent::start`]. `kept` says what the store keeps of a host.
+    pub fn replay(&mut self, now: Now, place: u64, record: &Record, kept: &mut Kept<'_>) {
         self.totals.count(record);
         match record {
             Record::Settled(settled) => {
                 if let Ok(url) = Url::parse(&settled.url) {
-                    let index = self.bench.index(&Host::of(&url));
+                    let index = self.index_known(&Host::of(&url), kept, now);
                     let host = self.bench.host_mut(index);
                     if matches!(settled.outcome, Outcome::Answered { .. }) {
                         host.pages += 1;
@@ -151,26 +171,27 @@ impl Agent {
                     }
                 }
                 self.touch_earlier_run(settled.at);
+                self.widen_scope(&settled.found);
             }
             Record::Robots(robots) => {
-                let index = self.bench.index(&robots.origin.host);
+                let index = self.index_known(&robots.origin.host, kept, now);
                 if let Ok(url) = Url::parse(&robots.url) {
                     // It may be another host that was asked.
-                    self.bench.index(&Host::of(&url));
+                    self.index_known(&Host::of(&url), kept, now);
                 }
                 self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
-                self.note_seen(robots);
-                self.rules_are_at(robots, place);
+                self.note_seen(index, robots);
+                self.rules_are_at(index, robots, place);
                 self.touch_earlier_run(robots.at);
             }
             Record::Host(record) => {
-                let index = self.bench.index(&record.host);
+                let index = self.index_known(&record.host, kept, now);
                 let host = self.bench.host_mut(index);
-                host.not_before_wall = record.not_before;
+                host.not_before = now.mono_at(record.not_before);
                 host.failures = record.failures;
                 host.failing_since = record.failing_since;
                 host.failure = record.failure;
-                host.given_up = record.given_up;
+                self.give_up(index, record.given_up);
             }
             Record::AddressWait { address, not_before } => self.address_waits.push((*address, *not_before)),
             Record::Block(block) => {
@@ -181,52 +202,59 @@ impl Agent {
             }
             Record::RunStarted { at } => {
                 self.count_earlier_run();
+                self.runs += 1;
                 self.earlier_run = Some((*at, *at));
             }
             Record::RunEnded { elapsed } => {
                 self.earlier_run = None;
                 self.totals.elapsed_before = self.totals.elapsed_before.saturating_add(*elapsed);
             }
-            Record::Seeds(_) => {}
+            Record::Seeds(found) => self.widen_scope(found),
         }
-        self.widen_scope(record.found());
     }
 
-    /// Begins the run: `store` says for each host of the store how many URLs are due, how many are not settled, and when the
-    /// next one becomes due; `kept_out` what limits keep out of it.
-    pub fn start(
-        &mut self,
-        now: Now,
-        store: impl IntoIterator<Item = StoredHost>,
-        kept_out: OverLimit,
-        out: &mut Vec<Action>,
-    ) {
-        self.over = kept_out;
-        self.count_earlier_run();
-        self.started = now.mono;
-        for stored in store {
-            let index = self.bench.index(&stored.host);
+    /// A record of an earlier run does not count any more, although [`Agent::remember`] covers it: its URL is to be tried again.
+    pub fn take_back(&mut self, now: Now, settled: &Settled, kept: &mut Kept<'_>) {
+        self.totals.take_back(settled);
+        if let (Outcome::Answered { .. }, Some((host, _))) = (&settled.outcome, identify(&settled.url)) {
+            let index = self.index_known(&host, kept, now);
             let host = self.bench.host_mut(index);
-            host.due = stored.due;
-            host.retry_at = stored.next;
-            self.totals.known_urls += stored.known;
-            self.queue += stored.queued;
+            host.pages = host.pages.saturating_sub(1);
         }
-        for (address, not_before) in std::mem::take(&mut self.address_waits) {
-            if not_before > now.wall {
-                self.gates.close_until(address, now.mono_at(not_before));
+    }
+
+    /// Begins the run: `stored` says what the store holds.
+    pub fn start(&mut self, now: Now, stored: Stored, out: &mut Vec<Action>) {
+        self.over = stored.kept_out;
+        self.hosts = stored.hosts;
+        self.undecided = stored.undecided;
+        self.totals.known_urls = stored.known;
+        self.queue = stored.queued;
+        self.count_earlier_run();
+        self.runs += 1;
+        (self.started, self.run_began) = (now.mono, Some(now.wall));
+        for (address, not_before) in &self.address_waits {
+            if *not_before > now.wall {
+                self.gates.close_until(*address, now.mono_at(*not_before));
             }
         }
-        for index in 0..self.bench.len() {
-            // Whoever asked it, or another host of its address, last may have done so just now and have left no trace.
-            let delay = self.delay(index).max(self.settings.ip_delay);
-            let wait = delay + self.jitter.up_to(delay / 10);
+        for index in 0..self.bench.index_end() {
+            let from = now.mono + self.first_wait(index);
             let host = self.bench.host_mut(index);
-            host.not_before = (now.mono + wait).max(now.mono_at(host.not_before_wall));
+            host.not_before = host.not_before.max(from);
             self.settle_in(index, now);
         }
-        self.write(Record::RunStarted { at: now.wall }, None, out);
+        if stored.known > 0 {
+            self.away.want();
+        }
+        self.write(Record::RunStarted { at: now.wall }, None, None, out);
         self.dispatch(now, out);
+    }
+
+    /// The run has ended, and the record that says so is durable.
+    pub fn end(&mut self, elapsed: Duration) {
+        self.run_began = None;
+        self.totals.elapsed_before = self.totals.elapsed_before.saturating_add(elapsed);
     }
 
     /// Takes in an event and appends what should be done.
@@ -239,6 +267,7 @@ impl Agent {
             }
             Event::Decided(admitted) => self.on_admitted(admitted, now),
             Event::Taken(taken) => self.on_taken(taken, now, out),
+            Event::Visited(visited) => self.on_visited(visited, now),
             Event::Resolved { host, answer } => self.on_resolved(&host, answer, now, out),
             Event::Fetched(fetched) => self.on_fetched(fetched, now, out),
             Event::Recorded { ticket, place, record } => self.on_recorded(ticket, place, record, now, out),
@@ -255,7 +284,8 @@ impl Agent {
         let time = self.time_limit_at();
         // A host that had its turn and is still ready comes at once, but after whatever has happened meanwhile.
         let ready = (self.may_start() && self.bench.ready_len() > 0).then_some(Mono(0));
-        [self.bench.next_alarm(), stop, time, ready].into_iter().flatten().min()
+        let round = self.away.wake().filter(|_| self.stopping.is_none());
+        [self.bench.next_alarm(), stop, time, ready, round].into_iter().flatten().min()
     }
 
     /// The scope, with what redirects of seeds have added.
@@ -274,20 +304,25 @@ impl Agent {
             .map(|url| Found { url: url.into(), depth: 0, how: How::Seed, redirects: 0 })
             .collect();
         self.widen_scope(&found);
-        self.write(Record::Seeds(found), None, out);
+        self.write(Record::Seeds(found), None, None, out);
     }
 
     fn on_admitted(&mut self, admitted: Admitted, now: Now) {
         self.undecided = admitted.undecided;
+        self.hosts = admitted.hosts;
         self.over.depth += admitted.over.depth;
         self.over.host += admitted.over.host;
         self.over.urls += admitted.over.urls;
         for (name, new) in admitted.new {
+            self.totals.known_urls += new;
+            self.queue += new;
+            if self.bench.find(&name).is_none() && self.bench.len() >= self.settings.hosts_max {
+                self.away.want();
+                continue;
+            }
             let index = self.bench.index(&name);
             let host = self.bench.host_mut(index);
             host.due += new;
-            self.totals.known_urls += new;
-            self.queue += new;
             if matches!(host.place(), Place::Idle | Place::Waiting(Wait::Retry)) {
                 self.settle_in(index, now);
             }
@@ -295,7 +330,10 @@ impl Agent {
     }
 
     fn on_taken(&mut self, taken: Taken, now: Now, out: &mut Vec<Action>) {
-        let index = self.bench.index(&taken.host);
+        let Some(index) = self.bench.find(&taken.host) else { return };
+        if !self.bench.host(index).is_known() {
+            self.make_known(index, taken.memo, now);
+        }
         let host = self.bench.host_mut(index);
         host.head.extend(taken.due);
         host.due = taken.left;
@@ -312,16 +350,16 @@ impl Agent {
         now: Now,
         out: &mut Vec<Action>,
     ) {
-        if !self.unsettled.remove(&ticket) {
-            return;
-        }
+        let Some(of) = self.unsettled.remove(&ticket) else { return };
         self.totals.count(&record);
+        if let Some(index) = of {
+            self.bench.host_mut(index).held -= 1;
+        }
         if let Record::Settled(settled) = &*record {
             let answered = matches!(settled.outcome, Outcome::Answered { .. });
             self.answered_unsettled -= u64::from(answered);
             self.queue -= u64::from(settled.outcome.is_final());
-            if let Some((host, _)) = identify(&settled.url) {
-                let index = self.bench.index(&host);
+            if let Some(index) = of {
                 let host = self.bench.host_mut(index);
                 host.pages += u64::from(answered);
                 if let Outcome::Retry { not_before, .. } = settled.outcome {
@@ -332,9 +370,9 @@ impl Agent {
                 }
             }
         }
-        if let Record::Robots(robots) = &*record {
-            self.note_seen(robots);
-            self.rules_are_at(robots, place);
+        if let (Record::Robots(robots), Some(index)) = (&*record, of) {
+            self.note_seen(index, robots);
+            self.rules_are_at(index, robots, place);
         }
         if !record.found().is_empty() {
             self.admitting += 1;
@@ -347,13 +385,14 @@ impl Agent {
             Control::Block(block) => {
                 let block = canonical(block);
                 self.blocks.insert(block.clone());
-                self.write(Record::Block(block), None, out);
+                self.write(Record::Block(block), None, None, out);
                 self.settle_all_in(now);
             }
             Control::Unblock(block) => {
                 let block = canonical(block);
                 self.blocks.remove(&block);
-                self.write(Record::Unblock(block), None, out);
+                self.write(Record::Unblock(block), None, None, out);
+                self.away.want();
                 self.settle_all_in(now);
             }
             Control::Pause => self.paused = true,
@@ -369,23 +408,42 @@ impl Agent {
         }
     }
 
-    /// Hands a record out to be written.
-    fn write(&mut self, record: Record, fetch: Option<FetchId>, out: &mut Vec<Action>) {
+    /// Hands a record out to be written. `of` is the host that is to be told when it is durable.
+    fn write(&mut self, record: Record, of: Option<u32>, fetch: Option<FetchId>, out: &mut Vec<Action>) {
         if let Record::Settled(settled) = &record {
             self.answered_unsettled += u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
         }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.unsettled.insert(ticket);
+        self.unsettled.insert(ticket, of);
+        if let Some(index) = of {
+            self.bench.host_mut(index).held += 1;
+        }
         out.push(Action::Write { ticket, record: Box::new(record), fetch });
     }
 
     /// What a seed redirects to counts as the seed, for the scope too.
     fn widen_scope(&mut self, found: &[Found]) {
         for found in found.iter().filter(|found| found.how == How::Seed) {
-            if let Ok(url) = Url::parse(&found.url) {
-                self.scope.add_seed(&url);
-            }
+            self.widen_scope_by(&found.url);
+        }
+    }
+
+    fn widen_scope_by(&mut self, seed: &str) {
+        if let Ok(url) = Url::parse(seed)
+            && self.scope.add_seed(&url)
+        {
+            self.widened.push(seed.to_owned());
+        }
+    }
+
+    /// A host is given up, or not any more.
+    fn give_up(&mut self, index: u32, given_up: bool) {
+        let host = self.bench.host_mut(index);
+        match (std::mem::replace(&mut host.given_up, given_up), given_up) {
+            (false, true) => self.given_up += 1,
+            (true, false) => self.given_up = self.given_up.saturating_sub(1),
+            _ => {}
         }
     }
 
@@ -408,13 +466,16 @@ impl Agent {
 
     /// The delay between requests to a host.
     fn delay(&self, index: u32) -> Duration {
-        let host = self.bench.host(index);
+        self.delay_of(self.bench.host(index))
+    }
+
+    fn delay_of(&self, host: &HostState) -> Duration {
         politeness::delay(&self.settings, host.crawl_delay(), host.response)
     }
 
     /// Puts every host where it belongs, after something that concerns all.
     fn settle_all_in(&mut self, now: Now) {
-        for index in 0..self.bench.len() {
+        for index in 0..self.bench.index_end() {
             if self.is_at_rest(index) {
                 self.settle_in(index, now);
             }
@@ -440,14 +501,17 @@ impl Agent {
     }
 
     fn place_for(&self, index: u32, now: Now) -> (Place, Option<Mono>) {
-        let host = self.bench.host(index);
+        self.place_of(self.bench.host(index), now)
+    }
+
+    fn place_of(&self, host: &HostState, now: Now) -> (Place, Option<Mono>) {
         if host.errands.is_empty() && host.head.is_empty() && host.due == 0 {
             return match host.retry_at {
                 Some(at) => (Place::Waiting(Wait::Retry), Some(now.mono_at(at).max(host.not_before))),
                 None => (Place::Idle, None),
             };
         }
-        if self.blocked(index) {
+        if self.block_of(&host.name, &host.addresses).is_some() {
             return (Place::Blocked, None);
         }
         if now.mono < host.not_before {
@@ -510,7 +574,8 @@ impl Agent {
                     return;
                 }
                 let soon = now.mono + self.settings.max_wait;
-                if self.bench.next_alarm().is_some_and(|at| at <= soon) {
+                let next = [self.bench.next_alarm(), self.away.wake()].into_iter().flatten().min();
+                if self.away.wanted || next.is_some_and(|at| at <= soon) {
                     return;
                 }
                 if self.undecided > 0 {
@@ -547,22 +612,30 @@ fn canonical(block: Block) -> Block {
     }
 }
 
-/// What the store holds of one host when a run begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredHost {
-    /// The host.
-    pub host: Host,
-    /// URLs that it has.
-    pub known: u64,
-    /// Those that are not settled.
-    pub queued: u64,
-    /// Those of them that are due.
-    pub due: u64,
-    /// When the next one becomes due that waits for its time.
-    pub next: Option<Wall>,
-}
-
 impl Totals {
+    /// Counts an attempt as not made that had counted as final.
+    fn take_back(&mut self, settled: &Settled) {
+        match &settled.outcome {
+            Outcome::Answered { status } => {
+                self.pages = self.pages.saturating_sub(1);
+                if let Some(count) = self.statuses.get_mut(status) {
+                    *count = count.saturating_sub(1);
+                }
+                self.seeds_answered = self.seeds_answered.saturating_sub(u64::from(settled.how == How::Seed));
+            }
+            Outcome::Failed { failure, .. } => {
+                self.failed = self.failed.saturating_sub(1);
+                if let Some(count) = self.failures.get_mut(failure) {
+                    *count = count.saturating_sub(1);
+                }
+            }
+            Outcome::Disallowed { .. } => self.disallowed = self.disallowed.saturating_sub(1),
+            Outcome::Retry { .. } => {}
+        }
+        self.statuses.retain(|_, count| *count > 0);
+        self.failures.retain(|_, count| *count > 0);
+    }
+
     /// Counts a durable record.
     fn count(&mut self, record: &Record) {
         match record {

@@ -105,7 +105,7 @@ impl Agent {
             capture: None,
             found,
         };
-        self.write(Record::Robots(record), Some(fetched.fetch), out);
+        self.write(Record::Robots(record), Some(home), Some(fetched.fetch), out);
         if server != home {
             match outcome {
                 RobotsOutcome::Unreachable(failure) if failure.is_host() => {
@@ -241,9 +241,8 @@ impl Agent {
     }
 
     /// Notes that a robots.txt is durable, there: from now on its rules can be read back.
-    pub(super) fn rules_are_at(&mut self, robots: &RobotsRecord, place: u64) {
+    pub(super) fn rules_are_at(&mut self, home: u32, robots: &RobotsRecord, place: u64) {
         if matches!(robots.outcome, RobotsOutcome::Rules { .. } | RobotsOutcome::None { .. }) {
-            let home = self.bench.index(&robots.origin.host);
             if let Some(rules) = &mut self.bench.host_mut(home).rules_of_mut(&robots.origin).rules {
                 rules.place = Some(place);
             }
@@ -253,12 +252,13 @@ impl Agent {
 
     /// Drops rules from memory that can be read back, host by host, until there is room.
     fn make_room_for_rules(&mut self, except: u32) {
-        for _ in 0..self.bench.len() {
+        let end = self.bench.index_end();
+        for _ in 0..end {
             if self.rules_bytes <= self.settings.robots_bytes_max {
                 return;
             }
-            self.rules_hand = (self.rules_hand + 1) % self.bench.len();
-            if self.rules_hand == except {
+            self.rules_hand = (self.rules_hand + 1) % end;
+            if self.rules_hand == except || self.bench.get(self.rules_hand).is_none() {
                 continue;
             }
             for of in &mut self.bench.host_mut(self.rules_hand).rules {
@@ -281,7 +281,15 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         let Some(index) = self.bench.find(host) else { return };
-        let robots = match record.as_deref() {
+        self.read_rules_back(host, place, record.as_deref());
+        self.make_room_for_rules(index);
+        self.carry_on(index, now, out);
+    }
+
+    /// Takes in rules that were in the journal only.
+    pub fn read_rules_back(&mut self, host: &Host, place: u64, record: Option<&Record>) {
+        let Some(index) = self.bench.find(host) else { return };
+        let robots = match record {
             Some(Record::Robots(RobotsRecord { outcome: RobotsOutcome::Rules { body, .. }, .. })) => {
                 Some(Robots::parse(body, &self.settings.token))
             }
@@ -303,14 +311,11 @@ impl Agent {
                 None => rules.place = None,
             }
         }
-        self.make_room_for_rules(index);
-        self.carry_on(index, now, out);
     }
 
     /// Remembers the last answer for people who ask.
-    pub(super) fn note_seen(&mut self, robots: &RobotsRecord) {
+    pub(super) fn note_seen(&mut self, home: u32, robots: &RobotsRecord) {
         let RobotsRecord { at, took, bytes, status, capture, .. } = *robots;
-        let home = self.bench.index(&robots.origin.host);
         self.bench.host_mut(home).rules_of_mut(&robots.origin).seen =
             Some(Seen { at, took, bytes, status, capture });
     }

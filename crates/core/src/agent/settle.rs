@@ -36,6 +36,9 @@ impl Agent {
             host.response = Some(politeness::smooth(host.response, fetched.ended.since(fetched.started)));
         }
         self.bench.put(index, Place::Idle);
+        if let Task::Rules { home, .. } = &flight.task {
+            self.bench.host_mut(*home).held -= 1;
+        }
         match flight.task {
             Task::Page(due) => {
                 self.pages_in_flight -= 1;
@@ -97,7 +100,7 @@ impl Agent {
             left_out: page.left_out,
         };
         self.widen_scope(&settled.found);
-        self.write(Record::Settled(settled), Some(fetched.fetch), out);
+        self.write(Record::Settled(settled), Some(index), Some(fetched.fetch), out);
     }
 
     #[allow(clippy::too_many_arguments)] // one private step of on_fetched, split off to be readable
@@ -255,14 +258,15 @@ impl Agent {
             (_, None) => politeness::back_off(&self.settings, host.failures, &mut self.jitter).max(delay),
         };
         host.not_before = host.not_before.max(ended + wait);
-        host.given_up = now.wall.since(since) >= self.settings.host_give_up
+        let given_up = now.wall.since(since) >= self.settings.host_give_up
             || (failure == Failure::NoSuchName && host.failures >= NO_SUCH_NAME_ASKS);
-        if host.given_up {
+        if given_up {
             host.not_before = now.mono;
         }
+        self.give_up(index, given_up);
         let not_before = now.wall_after(self.host_wait(index, now));
         let record = self.bench.host(index).record(not_before);
-        self.write(Record::Host(record), None, out);
+        self.write(Record::Host(record), None, None, out);
         self.put_back(index, out);
     }
 
@@ -274,7 +278,7 @@ impl Agent {
         }
         (host.failures, host.failing_since, host.failure) = (0, None, None);
         let record = host.record(now.wall);
-        self.write(Record::Host(record), None, out);
+        self.write(Record::Host(record), None, None, out);
     }
 
     /// How long a host is still to be left alone.
@@ -287,9 +291,10 @@ impl Agent {
         let until = self.bench.host(index).not_before;
         let not_before = now.wall_after(self.host_wait(index, now));
         for address in contacted {
-            if self.gates.note_busy(*address, index, now.mono, until) {
+            if self.gates.note_busy(*address, &self.bench.host(index).name, now.mono, until) {
                 self.gates.close_until(*address, until);
-                self.write(Record::AddressWait { address: *address, not_before }, None, out);
+                self.address_waits.push((*address, not_before));
+                self.write(Record::AddressWait { address: *address, not_before }, None, None, out);
             }
         }
     }
@@ -357,7 +362,7 @@ impl Agent {
     /// Whether nothing is under way for a host, so that it may be put elsewhere.
     pub(super) fn is_at_rest(&self, index: u32) -> bool {
         use Place::*;
-        matches!(self.bench.host(index).place(), Idle | Ready | Waiting(_) | Blocked)
+        self.bench.get(index).is_some_and(|host| matches!(host.place(), Idle | Ready | Waiting(_) | Blocked))
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::record::Failure;
 
 /// Totals over the whole crawl, all runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     /// URLs with a final answer, whatever its status; robots.txt is not among them.
     pub pages: u64,
@@ -66,6 +66,8 @@ pub struct HostCounts {
     pub retrying: u64,
     /// Blocked by the operator.
     pub blocked: u64,
+    /// Not in memory: nothing waits for them, or there is no room for them yet.
+    pub away: u64,
 }
 
 /// What an agent is doing.

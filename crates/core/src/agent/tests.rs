@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
+use crate::frontier::HostMemo;
 use crate::parse::{Link, LinkKind};
 use crate::record::{Failure, Settled};
 use crate::robots::Directives;
@@ -111,6 +112,8 @@ struct Table {
     /// Links are decided only when somebody asks for that.
     late: bool,
     undecided: Vec<Found>,
+    /// What is kept of hosts, and until when they are passed by.
+    kept: BTreeMap<Host, (Option<HostMemo>, Wall)>,
 }
 
 impl Table {
@@ -139,7 +142,34 @@ impl Table {
                 self.queues.entry(host).or_default().push_back(due);
             }
         }
-        Admitted { new: new.into_iter().collect(), ..Admitted::default() }
+        let hosts = self.queues.len() as u64;
+        Admitted { new: new.into_iter().collect(), hosts, ..Admitted::default() }
+    }
+
+    fn memo(&self, host: &Host) -> Option<HostMemo> {
+        self.kept.get(host).and_then(|(memo, _)| memo.clone())
+    }
+
+    /// A whole round at once.
+    fn visit(&self, now: Wall) -> Visited {
+        let mut visited = Visited { is_last: true, ..Visited::default() };
+        for (host, queue) in &self.queues {
+            let away_until = self.kept.get(host).map_or(Wall(0), |(_, until)| *until);
+            let next = self.next(host);
+            let due = if queue.is_empty() { next } else { Some(Wall(0)) };
+            match due.map(|due| due.max(away_until)) {
+                Some(due) if due <= now => visited.hosts.push(StoredHost {
+                    host: host.clone(),
+                    known: 0,
+                    queued: 0,
+                    due: queue.len() as u64,
+                    next,
+                    memo: self.memo(host),
+                }),
+                due => visited.next = [visited.next, due].into_iter().flatten().min(),
+            }
+        }
+        visited
     }
 
     fn settle(&mut self, settled: &Settled) {
@@ -166,7 +196,7 @@ impl Table {
         for due in &due {
             assert!(self.taken.insert(due.url.to_string(), due.clone()).is_none(), "{} taken twice", due.url);
         }
-        Taken { host: host.clone(), due, left, next: self.next(host) }
+        Taken { host: host.clone(), due, left, next: self.next(host), memo: self.memo(host) }
     }
 
     fn put_back(&mut self, host: &Host, due: Vec<Due>) {
@@ -250,7 +280,7 @@ impl Rig {
 
     fn seed(&mut self, seeds: &[&str]) {
         let mut out = Vec::new();
-        self.agent.start(self.at(), Vec::new(), OverLimit::default(), &mut out);
+        self.agent.start(self.at(), Stored::default(), &mut out);
         self.perform(out);
         self.step(Event::Seeds(seeds.iter().map(|seed| Url::parse(seed).unwrap()).collect()));
     }
@@ -266,25 +296,19 @@ impl Rig {
         for due in taken.into_values() {
             self.store.queues.entry(Host::of(&due.url)).or_default().push_front(due);
         }
+        // Nothing of it was written down.
+        self.store.kept.clear();
+        let now = self.at();
         for record in &self.records {
-            self.agent.replay(0, record);
+            self.agent.replay(now, 0, record, &mut |_| None);
         }
         for (_, due) in &self.store.deferred {
             self.store.queues.entry(Host::of(&due.url)).or_default();
         }
-        let stored: Vec<StoredHost> = self
-            .store
-            .queues
-            .iter()
-            .map(|(host, queue)| {
-                let deferred =
-                    self.store.deferred.iter().filter(|(_, due)| Host::of(&due.url) == *host).count();
-                let (due, queued) = (queue.len() as u64, (queue.len() + deferred) as u64);
-                StoredHost { host: host.clone(), known: queued, queued, due, next: self.store.next(host) }
-            })
-            .collect();
+        let (known, hosts) = (self.store.known.len() as u64, self.store.queues.len() as u64);
+        let stored = Stored { known, queued: self.store.queued(), hosts, ..Stored::default() };
         let mut out = Vec::new();
-        self.agent.start(self.at(), stored, OverLimit::default(), &mut out);
+        self.agent.start(self.at(), stored, &mut out);
         self.perform(out);
     }
 
@@ -356,7 +380,14 @@ impl Rig {
                     let admitted = self.store.admit(&record);
                     self.later(Duration::ZERO, Event::Admitted(admitted));
                 }
-                Action::Take { host, max, fresh_first } => {
+                Action::Keep { host, memo, away_until } => {
+                    self.store.kept.insert(host, (memo.map(|memo| *memo), away_until));
+                }
+                Action::Visit => {
+                    let visited = self.store.visit(self.at().wall);
+                    self.later(Duration::ZERO, Event::Visited(visited));
+                }
+                Action::Take { host, max, fresh_first, .. } => {
                     let taken = self.store.take(&host, max, fresh_first, self.at().wall);
                     self.later(Duration::ZERO, Event::Taken(taken));
                 }
@@ -1155,4 +1186,37 @@ fn rules_that_find_no_room_in_memory_are_read_back() {
     }
     assert!(rig.recalled > 0);
     rig.check();
+}
+
+/// More hosts than the workbench has room for: they take turns, and one that comes back has forgotten nothing.
+#[test]
+fn hosts_come_and_go() {
+    const ROOM: usize = 4;
+    let names: Vec<String> =
+        (b'a'..=b'y').map(|letter| format!("http://{}.example/", letter as char)).collect();
+    let seeds: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut rig = Rig::new(Settings { hosts_max: ROOM, ..Settings::default() });
+    for seed in &seeds {
+        let links = VecDeque::from([page(&["/1", "/2"])]);
+        rig.web.insert(seed.to_string(), links);
+    }
+    // It fails twice, and leaves in between; and it has a crawl-delay that it is not asked for again.
+    rig.web.insert(A_ROBOTS.into(), VecDeque::from([robots("User-agent: *\nCrawl-delay: 7")]));
+    rig.web.insert(A.into(), VecDeque::from([later(503, 100), later(503, 100), page(&["/1", "/2"])]));
+    rig.seed(&seeds);
+    let mut most = 0;
+    for second in 1..600 {
+        rig.run(f64::from(second));
+        most = most.max(rig.agent.hosts(rig.at()).count());
+        rig.check();
+    }
+    assert_eq!(most, ROOM);
+    assert_eq!(rig.ended, Some(StopReason::Finished));
+    let totals = rig.totals();
+    assert_eq!((totals.pages, totals.hosts, totals.requests), (75, 25, 25 + 75 + 2));
+    assert!(rig.store.kept.len() >= seeds.len() - ROOM, "{} left", rig.store.kept.len());
+    let asked = rig.times(A);
+    assert!(asked[1] - asked[0] >= 100.0 && asked[2] - asked[1] >= 100.0, "{asked:?}");
+    let [first, second] = ["1", "2"].map(|page| rig.times(&format!("{A}{page}"))[0]);
+    assert!(first - asked[2] >= 7.0 && second - first >= 7.0, "{asked:?} {first} {second}");
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::rules::path_and_query;
-use super::{Agent, HostView, Status};
-use crate::frontier::{HostState, Name, Seen};
+use super::{Agent, HostCounts, HostView, Status, StoredHost};
+use crate::frontier::{HostState, Name, Place, Seen};
 use crate::record::Block;
-use crate::time::Now;
+use crate::time::{Mono, Now};
 use crate::url::{Host, Origin, Url};
 
 /// What robots.txt says about a URL, as far as it is known.
@@ -33,12 +33,12 @@ impl Agent {
         Status {
             totals: super::Totals {
                 over_limit: self.over.depth + self.over.host + self.over.urls,
-                hosts: u64::from(self.bench.len()),
+                hosts: self.hosts.max(self.bench.len() as u64),
                 ..self.totals.clone()
             },
-            hosts: counts,
+            hosts: HostCounts { away: self.hosts.saturating_sub(self.bench.len() as u64), ..counts },
             queue: self.queue,
-            given_up: self.bench.hosts().filter(|(_, host)| host.given_up).count() as u64,
+            given_up: self.given_up,
             next_due_s: next_due.map(|at| at.since(now.mono).as_secs_f64()),
             in_flight: self.flights.len(),
             unsettled: self.unsettled.len(),
@@ -52,15 +52,53 @@ impl Agent {
         self.totals.elapsed_before + now.mono.since(self.started)
     }
 
-    /// All hosts, in the order they became known.
+    /// The hosts on the workbench.
     pub fn hosts(&self, now: Now) -> impl Iterator<Item = HostView> {
-        self.bench.hosts().map(move |(index, host)| self.view(index, host, now))
+        self.bench.hosts().map(move |(_, host)| self.view(host, host.place(), host.until(), now))
     }
 
-    /// One host.
+    /// One host that is on the workbench.
     pub fn host(&self, name: &Host, now: Now) -> Option<HostView> {
-        let index = self.bench.find(name)?;
-        Some(self.view(index, self.bench.host(index), now))
+        let host = self.bench.host(self.bench.find(name)?);
+        Some(self.view(host, host.place(), host.until(), now))
+    }
+
+    /// One host that is in the store, and where it is or would be.
+    pub fn stored_host(&self, stored: &StoredHost, now: Now) -> HostView {
+        self.host(&stored.host, now).unwrap_or_else(|| {
+            let host = self.host_of(stored, now);
+            let (place, until) = self.place_of(&host, now);
+            self.view(&host, place, until.unwrap_or(Mono::NEVER), now)
+        })
+    }
+
+    /// Counts a host of the store that is not on the workbench by where it would be.
+    pub fn count_stored(&self, stored: &StoredHost, now: Now, counts: &mut HostCounts) {
+        if self.bench.find(&stored.host).is_none() {
+            counts.away = counts.away.saturating_sub(1);
+            *self.place_of(&self.host_of(stored, now), now).0.counter(counts) += 1;
+        }
+    }
+
+    /// Takes a host of the store to the workbench, room or not, for somebody who asks about it. Says which of its rules are only
+    /// in the journal: see [`Agent::read_rules_back`].
+    pub fn look_at(&mut self, stored: StoredHost, now: Now) -> Vec<u64> {
+        let index = self.bench.index(&stored.host);
+        if !self.bench.host(index).is_known() {
+            self.make_known(index, stored.memo, now);
+            let host = self.bench.host_mut(index);
+            (host.due, host.retry_at) = (stored.due, stored.next);
+            self.settle_in(index, now);
+        }
+        let rules = self.bench.host(index).rules.iter().filter_map(|of| of.rules.as_ref());
+        rules.filter(|rules| rules.robots.is_none()).filter_map(|rules| rules.place).collect()
+    }
+
+    fn host_of(&self, stored: &StoredHost, now: Now) -> HostState {
+        let mut host = HostState::new(stored.host.clone());
+        host.remember(stored.memo.clone(), self.runs, now);
+        (host.due, host.retry_at) = (stored.due, stored.next);
+        host
     }
 
     /// The block that a host falls under.
@@ -101,16 +139,15 @@ impl Agent {
         }
     }
 
-    fn view(&self, index: u32, host: &HostState, now: Now) -> HostView {
-        let until = host.until().max(host.not_before);
+    fn view(&self, host: &HostState, place: Place, until: Mono, now: Now) -> HostView {
+        let until = until.max(host.not_before);
         HostView {
             host: host.name.to_string(),
-            place: host.place().name(),
+            place: place.name(),
             queue: host.due + host.head.len() as u64,
             pages: host.pages,
-            wait_s: (until > now.mono && until != crate::time::Mono::NEVER)
-                .then(|| until.since(now.mono).as_secs_f64()),
-            delay_s: self.delay(index).as_secs_f64(),
+            wait_s: (until > now.mono && until != Mono::NEVER).then(|| until.since(now.mono).as_secs_f64()),
+            delay_s: self.delay_of(host).as_secs_f64(),
             failures: host.failures,
             failure: host.failure,
             given_up: host.given_up,

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::agent::{Due, HostCounts};
 use crate::record::{Failure, HostRecord, Pointer};
 use crate::robots::Robots;
-use crate::time::{Mono, Wall};
+use crate::time::{Mono, Now, Wall};
 use crate::url::{AddressKey, Fingerprint, Host, Origin};
 
 /// Where a host is. Exactly one place at any moment.
@@ -45,6 +47,20 @@ pub enum Wait {
 }
 
 impl Place {
+    /// Whether a host there is at rest: it does not wait for its next turn.
+    pub fn is_rest(self) -> bool {
+        match self {
+            Place::Idle | Place::Blocked | Place::Waiting(Wait::Retry | Wait::BackOff) => true,
+            Place::Ready
+            | Place::Taking
+            | Place::Resolving
+            | Place::AtGate(_)
+            | Place::Fetching
+            | Place::Elsewhere
+            | Place::Waiting(Wait::Delay) => false,
+        }
+    }
+
     /// The counter of hosts in this place.
     pub fn counter(self, counts: &mut HostCounts) -> &mut u64 {
         match self {
@@ -123,7 +139,7 @@ pub struct Trouble {
 }
 
 /// An answer to a request for a robots.txt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// When it came.
     pub at: Wall,
@@ -138,9 +154,10 @@ pub struct Seen {
 }
 
 /// Rules in use.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
     /// The rules themselves, unless there was no room for them.
+    #[serde(skip)]
     pub robots: Option<Robots>,
     /// How much memory they take.
     pub bytes: usize,
@@ -156,6 +173,33 @@ pub struct Rules {
     pub etag: Option<String>,
     /// For If-Modified-Since.
     pub last_modified: Option<String>,
+}
+
+impl Rules {
+    /// All but the rules themselves, which are in the journal.
+    fn without_text(&self) -> Rules {
+        Rules { robots: None, etag: self.etag.clone(), last_modified: self.last_modified.clone(), ..*self }
+    }
+}
+
+impl RulesMemo {
+    fn into_rules(self, now: Now) -> RulesOf {
+        let trouble = self.trouble.map(|(failures, failure, since, not_before)| Trouble {
+            failures,
+            failure,
+            since,
+            not_before: now.mono_at(not_before),
+        });
+        RulesOf {
+            origin: self.origin,
+            rules: self.rules,
+            ask_after: Mono(0),
+            failures: self.failures,
+            seen: self.seen,
+            trouble,
+            moved: None,
+        }
+    }
 }
 
 /// A robots.txt to be had from this host for another one that redirects to it.
@@ -196,8 +240,6 @@ pub struct HostState {
     pub errands: VecDeque<Errand>,
     /// It may not be asked before this.
     pub not_before: Mono,
-    /// The wish of an earlier run, until this run has started.
-    pub not_before_wall: Wall,
     /// Smoothed response time.
     pub response: Option<Duration>,
     /// URLs that it answered with 429 or 503 although it was well before.
@@ -212,6 +254,41 @@ pub struct HostState {
     pub failure: Option<Failure>,
     /// It failed for too long: its URLs fail without a request.
     pub given_up: bool,
+    /// What the store keeps of it has been taken in; until then nothing may be asked of it.
+    pub(super) known: bool,
+    /// It has changed since the store was last told.
+    pub(super) changed: bool,
+    /// It is in the list of those at rest.
+    pub(super) listed: bool,
+    /// How much is under way that must find it on the workbench: records on their way to the disk, and requests for its
+    /// robots.txt.
+    pub held: u32,
+}
+
+/// What must not be forgotten of a host that leaves the memory, whether it comes back in this run or in another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostMemo {
+    pages: u64,
+    response: Option<Duration>,
+    /// It may not be asked before this: by the calendar, and, in the run of that number, by its clock.
+    not_before: (Wall, u64, Mono),
+    failures: u32,
+    failing_since: Option<Wall>,
+    failure: Option<Failure>,
+    given_up: bool,
+    rules: Vec<RulesMemo>,
+}
+
+/// The same for the robots.txt of one of its origins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct RulesMemo {
+    origin: Origin,
+    /// Only those that can be read back from the journal.
+    rules: Option<Rules>,
+    failures: u32,
+    seen: Option<Seen>,
+    /// The last moment by the calendar.
+    trouble: Option<(u32, Failure, Wall, Wall)>,
 }
 
 impl HostState {
@@ -229,7 +306,6 @@ impl HostState {
             rules: Vec::new(),
             errands: VecDeque::new(),
             not_before: Mono(0),
-            not_before_wall: Wall(0),
             response: None,
             busy_urls: VecDeque::new(),
             closed_urls: VecDeque::new(),
@@ -237,7 +313,58 @@ impl HostState {
             failing_since: None,
             failure: None,
             given_up: false,
+            known: false,
+            changed: false,
+            listed: false,
+            held: 0,
         }
+    }
+
+    /// Whether what the store keeps of it has been taken in.
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// What must not be forgotten of it; nothing if it was never asked. `run` is the number of this run.
+    pub fn memo(&self, run: u64, now: Now) -> Option<HostMemo> {
+        let wall = now.wall_after(self.not_before.since(now.mono));
+        let rules = self.rules.iter().map(|of| RulesMemo {
+            origin: of.origin.clone(),
+            rules: of.rules.as_ref().filter(|rules| rules.place.is_some()).map(Rules::without_text),
+            failures: of.failures,
+            seen: of.seen.clone(),
+            trouble: of.trouble.map(|Trouble { failures, failure, since, not_before }| {
+                (failures, failure, since, now.wall_after(not_before.since(now.mono)))
+            }),
+        });
+        let memo = HostMemo {
+            pages: self.pages,
+            response: self.response,
+            not_before: (wall, run, self.not_before),
+            failures: self.failures,
+            failing_since: self.failing_since,
+            failure: self.failure,
+            given_up: self.given_up,
+            rules: rules.collect(),
+        };
+        let nothing = HostMemo { not_before: memo.not_before, ..HostMemo::default() };
+        (memo != nothing || self.not_before > now.mono).then_some(memo)
+    }
+
+    /// Takes in what the store keeps of it. `run` is the number of this run.
+    pub fn remember(&mut self, memo: Option<HostMemo>, run: u64, now: Now) {
+        self.known = true;
+        let Some(memo) = memo else { return };
+        let (wall, its_run, mono) = memo.not_before;
+        let not_before = if its_run == run { mono } else { now.mono_at(wall) };
+        self.not_before = self.not_before.max(not_before);
+        self.pages = memo.pages;
+        self.response = memo.response;
+        self.failures = memo.failures;
+        self.failing_since = memo.failing_since;
+        self.failure = memo.failure;
+        self.given_up = memo.given_up;
+        self.rules = memo.rules.into_iter().map(|of| of.into_rules(now)).collect();
     }
 
     /// Where it is.

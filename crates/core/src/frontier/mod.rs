@@ -7,10 +7,12 @@
 //! pass, its robots.txt comes before its pages. A request in flight makes it wait again. A host that fails is left alone
 //! for longer and longer and, in the end, given up; a blocked one stays where it is until it is unblocked.
 //!
-//! The URLs themselves are in the store; a host holds only the few that it took for its next turns.
+//! The URLs themselves are in the store; a host holds only the few that it took for its next turns. When there are more hosts
+//! than the workbench has room for, those at rest leave it, and the store keeps what must not be forgotten of them
+//! ([`HostMemo`]). They come back when something of them is due.
 
 mod host;
 mod workbench;
 
-pub use host::{Errand, HostState, Name, Place, Rules, RulesOf, Seen, Trouble, Wait};
+pub use host::{Errand, HostMemo, HostState, Name, Place, Rules, RulesOf, Seen, Trouble, Wait};
 pub use workbench::{Alarm, Workbench};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::limits::BUSY_HOSTS_MAX;
 use crate::settings::Settings;
 use crate::time::Mono;
-use crate::url::AddressKey;
+use crate::url::{AddressKey, Host};
 
 /// What one address is doing.
 #[derive(Debug, Default)]
@@ -18,8 +18,8 @@ pub struct Gate {
     next: Mono,
     /// Hosts that wait for their turn; filled by [`Gates::turn`], emptied by [`Gates::admit_next`].
     queue: VecDeque<u32>,
-    /// Hosts that said 429 or 503 lately, and until when that counts.
-    busy: Vec<(u32, Mono)>,
+    /// Hosts that said 429 or 503 lately, and until when that counts. By their names, as they may leave the workbench meanwhile.
+    busy: Vec<(Host, Mono)>,
     alarm: Mono,
 }
 
@@ -72,11 +72,11 @@ impl Gates {
     }
 
     /// Notes that a host of this address is overloaded until then, and tells whether several are.
-    pub fn note_busy(&mut self, address: AddressKey, host: u32, now: Mono, until: Mono) -> bool {
+    pub fn note_busy(&mut self, address: AddressKey, host: &Host, now: Mono, until: Mono) -> bool {
         let gate = self.gates.entry(address).or_default();
-        gate.busy.retain(|(other, until)| *other != host && *until > now);
+        gate.busy.retain(|(other, until)| other != host && *until > now);
         if gate.busy.len() < BUSY_HOSTS_MAX {
-            gate.busy.push((host, until));
+            gate.busy.push((host.clone(), until));
         }
         gate.busy.len() > 1
     }
@@ -159,9 +159,10 @@ mod tests {
     #[test]
     fn several_busy_hosts_make_a_busy_address() {
         let mut gates = Gates::default();
-        assert!(!gates.note_busy(address(1), 1, Mono(0), Mono(100)));
-        assert!(!gates.note_busy(address(1), 1, Mono(10), Mono(110)));
-        assert!(gates.note_busy(address(1), 2, Mono(20), Mono(120)));
-        assert!(!gates.note_busy(address(1), 3, Mono(200), Mono(300)));
+        let [a, b, c] = ["a", "b", "c"].map(|name| Host::parse(name).unwrap());
+        assert!(!gates.note_busy(address(1), &a, Mono(0), Mono(100)));
+        assert!(!gates.note_busy(address(1), &a, Mono(10), Mono(110)));
+        assert!(gates.note_busy(address(1), &b, Mono(20), Mono(120)));
+        assert!(!gates.note_busy(address(1), &c, Mono(200), Mono(300)));
     }
 }

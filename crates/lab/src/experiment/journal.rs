@@ -3,10 +3,11 @@
 use std::{collections::HashSet, path::Path, sync::Arc};
 
 use nephila_archive::read_record;
-use nephila_core::record::{Outcome, Pointer, Record};
+use nephila_core::agent::Kept;
+use nephila_core::record::{Outcome, Pointer, Record, Settled};
 use nephila_disk::RealDisk;
 use nephila_node::{directory, writer::pointer_of};
-use nephila_store::{FrontierOptions, Store};
+use nephila_store::{FrontierOptions, Reader, Store};
 
 use crate::web::Web;
 
@@ -40,6 +41,21 @@ pub(super) struct Journal {
     pub torn_bytes: u64,
 }
 
+impl Reader for Journal {
+    /// All of them.
+    fn memo(&mut self, _: &[u8]) -> Option<bool> {
+        Some(true)
+    }
+
+    fn replay(&mut self, _: u64, record: &Record, _: &mut Kept<'_>) {
+        self.add(record);
+    }
+
+    fn look_back(&mut self, _: u64, record: &Record, _: Option<&Settled>, _: &mut Kept<'_>) {
+        self.add(record);
+    }
+}
+
 impl Journal {
     /// Reads the journal of the crawl in `out`; nothing is known if there is none yet.
     pub(super) fn read(out: &Path) -> anyhow::Result<Journal> {
@@ -48,9 +64,7 @@ impl Journal {
             return Ok(journal);
         }
         let options = FrontierOptions::default();
-        let store = Store::open_read_only(Arc::new(RealDisk), out, options, &|_| true, &mut |_, record| {
-            journal.add(record)
-        })?;
+        let store = Store::open_read_only(Arc::new(RealDisk), out, options, &mut journal)?;
         journal.torn_bytes = store.torn_bytes();
         Ok(journal)
     }

@@ -1,4 +1,4 @@
-//! How much memory a crawl takes: with a million URLs known, and with many bodies that never end.
+//! How much memory a crawl takes: with a million URLs known, with many hosts, and with many bodies that never end.
 
 use std::time::Duration;
 
@@ -8,6 +8,9 @@ use crate::web::{PageBytes, WebConfig};
 const RUN_MAX: Duration = Duration::from_secs(1_800);
 const KNOWN_RSS_MB_MAX: f64 = 300.0;
 const ENDLESS_RSS_MB_MAX: f64 = 600.0;
+const IDLE_HOST_BYTES_MAX: f64 = 1_024.0;
+/// Hosts that a crawl has in memory that may have few.
+const WORKBENCH_HOSTS: u32 = 1_000;
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]
@@ -18,20 +21,29 @@ pub struct MemoryOptions {
     pub pages: u64,
     /// URLs that it has to know then.
     pub known_urls: u64,
-    /// Hosts that send endless bodies to the second crawl.
+    /// Hosts that crawls of many hosts meet: some, and many.
+    pub hosts: (u32, u32),
+    /// Hosts that send endless bodies to the last crawl.
     pub endless_hosts: u32,
 }
 
 impl Default for MemoryOptions {
     fn default() -> MemoryOptions {
-        MemoryOptions { seed: 1, pages: 50_000, known_urls: 1_000_000, endless_hosts: 200 }
+        MemoryOptions {
+            seed: 1,
+            pages: 50_000,
+            known_urls: 1_000_000,
+            hosts: (5_000, 55_000),
+            endless_hosts: 200,
+        }
     }
 }
 
-/// Two crawls, one that knows many URLs and one of endless bodies: neither takes more memory than it may.
+/// Crawls that know many URLs or many hosts, and one of endless bodies: none takes more memory than it may.
 pub fn memory(setup: &Setup, options: &MemoryOptions) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::new("memory");
     known(setup, options, &mut outcome)?;
+    hosts(setup, options, &mut outcome)?;
     endless(setup, options, &mut outcome)?;
     Ok(outcome)
 }
@@ -68,6 +80,51 @@ fn known(setup: &Setup, options: &MemoryOptions, outcome: &mut Outcome) -> anyho
     let wanted = format!("< {KNOWN_RSS_MB_MAX} MB");
     outcome.bar("memory with these", wanted, format!("{rss_mb} MB"), rss_mb < KNOWN_RSS_MB_MAX);
     outcome.figure("pages_per_s", pages / ended.took.as_secs_f64());
+    Ok(())
+}
+
+/// Each host is asked for its robots.txt and a page, and then rests.
+fn hosts(setup: &Setup, options: &MemoryOptions, outcome: &mut Outcome) -> anyhow::Result<()> {
+    let crawl = |name: &str, hosts: u32, workbench_hosts: Option<u32>| -> anyhow::Result<f64> {
+        let place = match &setup.keep {
+            Some(dir) => Setup { keep: Some(dir.join(name)), ..setup.clone() }.place()?,
+            None => setup.place()?,
+        };
+        let web = serve(WebConfig {
+            seed: options.seed,
+            hosts,
+            pages: 1,
+            kinds: "plain".parse()?,
+            latency_ms: (0, 2),
+            https_percent: 0,
+            delay_ms: 0,
+            ip_delay_ms: 0,
+            ..WebConfig::default()
+        })?;
+        let mut crawler = Crawler::new(setup, place.path(), name, &web)?
+            .with("delay", "0s")
+            .with("ip-delay", "0s")
+            .with("slow-factor", "0");
+        if let Some(hosts) = workbench_hosts {
+            crawler = crawler.with("workbench-hosts", hosts);
+        }
+        setup.say(crawler.command_line());
+        let ended = crawler.run(RUN_MAX)?;
+        setup.say(format!("ended after {:.0} s: {}", ended.took.as_secs_f64(), ended.reason()));
+        let (pages, met) = (ended.figure("pages")?, ended.figure("hosts")?);
+        anyhow::ensure!(met >= f64::from(hosts) && pages >= met, "{pages} pages of {met} of {hosts} hosts");
+        ended.figure("rss_max_mb")
+    };
+    let (some, many) = options.hosts;
+    let per_host = |mb: f64, less_mb: f64| (mb - less_mb) * 1e6 / f64::from(many - some);
+    let (few_mb, many_mb) = (crawl("some-hosts", some, None)?, crawl("many-hosts", many, None)?);
+    let each = per_host(many_mb, few_mb);
+    let wanted = format!("<= {IDLE_HOST_BYTES_MAX} bytes");
+    outcome.bar("memory of an idle host", wanted, format!("{each:.0} bytes"), each <= IDLE_HOST_BYTES_MAX);
+    let small_mb = crawl("some-on-a-small-workbench", some, Some(WORKBENCH_HOSTS))?;
+    let bounded_mb = crawl("many-on-a-small-workbench", many, Some(WORKBENCH_HOSTS))?;
+    outcome.figure("memory_of_a_host_that_left_bytes", per_host(bounded_mb, small_mb).round());
+    outcome.figure("memory_with_many_hosts_mb", many_mb);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use nephila_core::record::{Failure, Outcome, Record, Settled};
+use nephila_core::record::{Outcome, Record, Settled};
 use nephila_core::url::Url;
 use nephila_disk::Disk;
 use nephila_node::directory;
@@ -66,8 +66,6 @@ impl Lost {
         for url in self.settled.keys() {
             match state(store, url)? {
                 Some(KnownState::Settled(settled)) => self.read_back += read_back(plan, &settled, disk, dir)?,
-                // Addresses that may not be asked are looked at again at each start.
-                Some(KnownState::Retry { last, .. }) if is_refused(&last) => {}
                 other => return Err(format!("{url} was counted and is now {other:?}")),
             }
         }
@@ -107,12 +105,14 @@ impl Lost {
 
 fn state(store: &mut Store, url: &str) -> Result<Option<KnownState>, String> {
     let parsed = Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
-    let known = store.look_up(&parsed).map_err(|error| format!("{url} cannot be looked up: {error}"))?;
+    let cannot = |error: nephila_store::Error| format!("{url} cannot be looked up: {error}");
+    let mut known = store.look_up(&parsed).map_err(cannot)?;
+    if known.is_none() {
+        // It may not be decided yet that it is new.
+        store.decide().map_err(cannot)?;
+        known = store.look_up(&parsed).map_err(cannot)?;
+    }
     Ok(known.map(|known| known.state))
-}
-
-fn is_refused(settled: &Settled) -> bool {
-    matches!(settled.outcome, Outcome::Retry { failure: Failure::PrivateAddress, .. })
 }
 
 /// Reads an answered page back from the archive and compares it with what the server sent.

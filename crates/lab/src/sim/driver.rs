@@ -12,8 +12,9 @@ use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::{Host, Url};
 use nephila_disk::SimDisk;
 use nephila_node::config::{Compress, Config, Durability};
-use nephila_node::crawl::stored_hosts;
+use nephila_node::crawl::snapshot;
 use nephila_node::fetch::Captured;
+use nephila_node::memo::Pointed;
 use nephila_node::writer::{self, Job, Writer};
 use nephila_store::Store;
 
@@ -75,6 +76,7 @@ impl InFlight {
 pub(super) struct Process {
     pub(super) agent: Agent,
     pub(super) store: Store,
+    pub(super) pointed: Pointed,
     pub(super) writer: Writer,
     pub(super) in_flight: BTreeMap<FetchId, InFlight>,
     /// Received, and not yet handed to the writer.
@@ -144,6 +146,8 @@ impl<'a> Sim<'a> {
             max_wait: if random.percent(50) { hours } else { Settings::default().max_wait },
             // In every second run no rules stay in memory but those in use.
             robots_bytes_max: if seed.is_multiple_of(2) { 0 } else { Settings::default().robots_bytes_max },
+            // In some, hosts come and go.
+            hosts_max: [1, 3, Settings::default().hosts_max][random.below(3) as usize],
             private: if bug == Some(Bug::AsksPrivateAddresses) { Private::Allowed } else { Private::Refused },
             ..Settings::default()
         };
@@ -344,12 +348,6 @@ impl<'a> Sim<'a> {
             }
         }
         let mut agent = Agent::new(self.config.settings.clone(), self.config.scope(&[]));
-        let bug = self.bug;
-        let mut replay = |place: u64, record: &Record| {
-            if bug != Some(Bug::ForgetsHosts) || !matches!(record, Record::Host(_)) {
-                agent.replay(place, record);
-            }
-        };
         let disk = Arc::new(self.disk.clone());
         let config = match self.bug {
             Some(Bug::AcknowledgesBeforeSync) => {
@@ -357,7 +355,7 @@ impl<'a> Sim<'a> {
             }
             _ => self.config.clone(),
         };
-        let mut opened = match writer::open(disk, Path::new(DIR), &config, &mut replay) {
+        let mut opened = match writer::open(disk, Path::new(DIR), &config, &mut agent, self.clock()) {
             Ok(opened) => opened,
             Err(error) => {
                 self.trace.note(self.now, format_args!("not opened"));
@@ -384,6 +382,7 @@ impl<'a> Sim<'a> {
         let process = Process {
             agent,
             store: opened.store,
+            pointed: opened.pointed,
             writer: opened.writer,
             in_flight: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -398,15 +397,8 @@ impl<'a> Sim<'a> {
     }
 
     fn begin(&mut self, mut process: Process) -> Result<(), Broken> {
-        let stored = match stored_hosts(&mut process.store) {
-            Ok(stored) => stored,
-            Err(error) => {
-                self.process = Some(process);
-                return self.store_failed(error);
-            }
-        };
         let mut actions = Vec::new();
-        process.agent.start(self.clock(), stored, process.store.kept_out(), &mut actions);
+        process.agent.start(self.clock(), process.store.stored(), &mut actions);
         // An operator whose wish was not confirmed, or was lost with the power, says it again.
         let again = process.agent.blocks().filter(|block| !self.wanted_blocks.contains(block));
         self.controls.extend(again.cloned().map(Control::Unblock));
@@ -465,10 +457,18 @@ impl<'a> Sim<'a> {
         let before = status.totals.elapsed_before;
         let record = Box::new(Record::RunEnded { elapsed: process.agent.elapsed(clock) - before });
         let last = Job { ticket: Ticket(0), record, capture: None, attempt: None };
-        let written = process.writer.write(last, clock.wall);
-        if let Err(error) =
-            written.and_then(|()| process.writer.commit()).and_then(|_| process.writer.close())
-        {
+        let snapshot_too = self.random.percent(50) && self.bug != Some(Bug::ForgetsHosts);
+        let Process { mut agent, mut store, pointed, mut writer, .. } = process;
+        let closed = writer.write(last, clock.wall).and_then(|()| writer.commit()).and_then(|_| {
+            let end = writer.end();
+            writer.close()?;
+            if snapshot_too {
+                agent.end(agent.elapsed(clock) - before);
+                snapshot(&mut agent, &mut store, &pointed, end, clock).and_then(|job| job.run())?;
+            }
+            Ok(())
+        });
+        if let Err(error) = closed {
             self.reach(if error.is_disk_full() { "end on a full disk" } else { "end on a failing disk" });
             let crash = self.next_crash;
             self.fall(crash);
@@ -478,10 +478,10 @@ impl<'a> Sim<'a> {
         self.all_synced();
         if finished {
             self.lost
-                .finished(&self.plan, &mut process.store, &self.disk, Path::new(DIR))
+                .finished(&self.plan, &mut store, &self.disk, Path::new(DIR))
                 .map_err(broken(Promise::NothingLost))?;
         }
-        drop(process.store);
+        drop(store);
         self.life += 1;
         self.disk = self.disk.kill();
         if !finished {

@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use nephila_archive::Content as Bytes;
 use nephila_core::agent::{
-    Action, Content, Control, Due, Event, FetchError, FetchId, Fetched, Order, Purpose, Ticket,
+    Action, Content, Control, Due, Event, FetchError, FetchId, Fetched, Order, Purpose, Taken, Ticket,
 };
 use nephila_core::record::{Block, Failure, Outcome, Record};
-use nephila_core::time::Mono;
+use nephila_core::time::{Mono, Wall};
 use nephila_core::url::Host;
 use nephila_node::config::Durability;
+use nephila_node::crawl::snapshot;
 use nephila_node::fetch::Captured;
 use nephila_node::writer::{Done, Job, WriteError};
 use nephila_store::ErrorKind;
 
-use super::driver::{Broken, Happening, InFlight, Sim, broken};
+use super::driver::{Broken, Happening, InFlight, Process, Sim, broken};
 use super::levels::Level;
 use super::trace::Trace;
 use super::web::{Meaning, Reply};
@@ -40,12 +41,27 @@ impl Sim<'_> {
                     Ok(admitted) => process.answers.push_back(Event::Admitted(admitted)),
                     Err(error) => return self.store_failed(error),
                 },
-                Action::Take { host, max, fresh_first } => {
-                    match process.store.take(&host, max, fresh_first, clock.wall) {
+                Action::Take { host, max, fresh_first, with_memo } => {
+                    let store = &mut process.store;
+                    let taken = store.take(&host, max, fresh_first, clock.wall).and_then(|taken| {
+                        Ok(if with_memo { Taken { memo: store.kept(&host)?, ..taken } } else { taken })
+                    });
+                    match taken {
                         Ok(taken) => process.answers.push_back(Event::Taken(taken)),
                         Err(error) => return self.store_failed(error),
                     }
                 }
+                Action::Keep { host, memo, away_until } => {
+                    let memo = memo.filter(|_| self.bug != Some(Bug::ForgetsHosts));
+                    if let Err(error) = process.store.keep(&host, memo.as_deref(), away_until) {
+                        return self.store_failed(error);
+                    }
+                    self.reach("a host left the workbench");
+                }
+                Action::Visit => match process.store.visit(clock.wall) {
+                    Ok(visited) => process.answers.push_back(Event::Visited(visited)),
+                    Err(error) => return self.store_failed(error),
+                },
                 Action::Recall { host, place } => {
                     let record = process.store.record(place).ok().map(Box::new);
                     process.answers.push_back(Event::Recalled { host, record, place });
@@ -146,6 +162,9 @@ impl Sim<'_> {
     fn write(&mut self, ticket: Ticket, mut record: Box<Record>, fetch: Option<FetchId>) {
         let wall = self.clock().wall;
         let Some(process) = &mut self.process else { return };
+        if let (Some(Bug::ForgetsHosts), Record::Host(host)) = (self.bug, &mut *record) {
+            (host.not_before, host.failures, host.failing_since) = (Wall(0), 0, None);
+        }
         process.store.prune(&mut record);
         let (exchange, capture) = match fetch.and_then(|fetch| process.held.remove(&fetch)) {
             Some((exchange, capture)) => (Some(exchange), capture),
@@ -192,6 +211,7 @@ impl Sim<'_> {
         for done in &durable {
             let Some(process) = &mut self.process else { return Ok(()) };
             self.lost.acknowledged(&done.record, level);
+            process.pointed.see(&done.record);
             if let Some(exchange) = process.exchanges.remove(&done.ticket) {
                 self.polite.kept(exchange, level);
                 self.twice.kept(exchange, level);
@@ -219,12 +239,14 @@ impl Sim<'_> {
 
     /// Has the store written down now and then, up to the last record that is folded in.
     fn snapshot_sometimes(&mut self, end: u64) -> Result<(), Broken> {
-        if !self.random.percent(10) {
+        if !self.random.percent(10) || self.bug == Some(Bug::ForgetsHosts) {
             return Ok(());
         }
         self.sync()?;
+        let clock = self.clock();
         let Some(process) = &mut self.process else { return Ok(()) };
-        let done = process.store.begin_snapshot(end).and_then(|job| job.run());
+        let Process { agent, store, pointed, .. } = process;
+        let done = snapshot(agent, store, pointed, end, clock).and_then(|job| job.run());
         match done.and_then(|done| process.store.end_snapshot(done)) {
             Ok(()) => {
                 self.reach("snapshot");

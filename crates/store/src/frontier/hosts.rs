@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 
+use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 
 use super::heap::{Blob, Heap};
@@ -23,9 +24,11 @@ const HEAD_BYTES: usize = 12;
 const OP_HEAD_BYTES: usize = 5;
 /// About what it takes to note anything of a host at all.
 const NOTE_BYTES: usize = 64;
-/// The kinds of what is noted that are no class: the whole queue, always first, and a URL that is entered again.
+/// The kinds of what is noted that are no class: the whole queue, always first; a URL that is entered again; and what the
+/// owner wants to be kept.
 const PUT: u8 = 254;
 const AGAIN: u8 = 253;
+const MEMO: u8 = 252;
 
 #[derive(Default)]
 struct Block {
@@ -33,6 +36,9 @@ struct Block {
     hosts: u32,
     /// What is noted of its hosts.
     noted_bytes: usize,
+    /// Hosts of which something is noted and nothing has been entered, while it is known that they are new: as long as the
+    /// block was never written.
+    new: u32,
 }
 
 struct Hot {
@@ -66,6 +72,8 @@ pub(super) struct Hosts {
     full: Vec<HostKey>,
     hand: usize,
     limits: HostLimits,
+    /// Hosts, without those of which nothing has been entered yet.
+    count: u64,
     bytes: Vec<u8>,
 }
 
@@ -81,12 +89,24 @@ impl Hosts {
             full: Vec::new(),
             hand: 0,
             limits,
+            count: 0,
             bytes: Vec::new(),
         }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
         self.noted_bytes + self.hot.values().map(|hot| hot.queue.memory_bytes()).sum::<usize>()
+    }
+
+    /// How many hosts there are. Of those that were met lately and are many, some may not be counted yet.
+    pub(super) fn count(&self) -> u64 {
+        // With a second block come hosts of which one cannot tell.
+        self.count + if self.blocks.len() == 1 { u64::from(self.blocks[0].new) } else { 0 }
+    }
+
+    /// How many URLs a host has, if its queue is in memory.
+    pub(super) fn known_in_memory(&self, key: HostKey) -> Option<u64> {
+        self.hot.get(&key).map(|hot| hot.queue.known)
     }
 
     fn block_of(&self, key: HostKey) -> usize {
@@ -115,10 +135,23 @@ impl Hosts {
         }
     }
 
+    /// Keeps something for the owner with a host, which need not be known yet.
+    pub(super) fn keep(&mut self, key: HostKey, host: &Host, memo: Vec<u8>, away_until: Wall) -> Result<()> {
+        match self.hot.get_mut(&key) {
+            Some(hot) => (hot.queue.memo, hot.queue.away_until) = (memo, away_until),
+            None => {
+                let bytes = postcard::to_stdvec(&(host, memo, away_until)).map_err(Error::Encode)?;
+                self.note(key, MEMO, &bytes);
+            }
+        }
+        Ok(())
+    }
+
     fn note(&mut self, key: HostKey, kind: u8, bytes: &[u8]) {
         let ops = self.noted.entry(key).or_default();
         let mut more = OP_HEAD_BYTES + bytes.len();
-        if ops.is_empty() {
+        let is_first = ops.is_empty();
+        if is_first {
             more += NOTE_BYTES;
         }
         ops.push(kind);
@@ -128,6 +161,7 @@ impl Hosts {
         let at = self.block_of(key);
         let noted_max = BLOCK_NOTED * self.limits.block_bytes_max;
         let block = &mut self.blocks[at];
+        block.new += u32::from(is_first && kind != PUT && block.blob.is_none());
         if block.noted_bytes <= noted_max && block.noted_bytes + more > noted_max {
             self.full.push(key);
         }
@@ -143,7 +177,9 @@ impl Hosts {
     fn unnote(&mut self, key: HostKey) -> Option<Vec<u8>> {
         let ops = self.noted.remove(&key)?;
         let at = self.block_of(key);
-        self.blocks[at].noted_bytes -= NOTE_BYTES + ops.len();
+        let block = &mut self.blocks[at];
+        block.noted_bytes -= NOTE_BYTES + ops.len();
+        block.new -= u32::from(!is_put(&ops) && block.blob.is_none());
         self.noted_bytes -= NOTE_BYTES + ops.len();
         Some(ops)
     }
@@ -183,6 +219,7 @@ impl Hosts {
                 self.cool()?;
             }
             self.hot.insert(key, Hot { queue: Queue::new(host.clone()), used: self.clock });
+            self.count += 1;
         }
         match self.hot.get_mut(&key) {
             Some(hot) => Ok(&mut hot.queue),
@@ -201,7 +238,9 @@ impl Hosts {
             queue = found.map(|(_, bytes)| decode(bytes)).transpose()?;
         }
         if let Some(ops) = self.unnote(key) {
+            let is_new = queue.is_none() && !is_put(&ops);
             apply(&mut queue, chunks, key, &ops)?;
+            self.count += u64::from(is_new && queue.is_some());
         }
         Ok(queue)
     }
@@ -259,18 +298,22 @@ impl Hosts {
         }
         let mut old = records(&self.bytes).peekable();
         let mut pieces = Pieces::default();
+        let mut new = 0;
         for (key, ops) in &noted {
             while let Some((other, bytes)) = old.next_if(|(other, _)| other < key) {
                 pieces.push(other, bytes);
             }
             let record = old.next_if(|(other, _)| other == key);
             let mut queue = record.map(|(_, bytes)| decode(bytes)).transpose()?;
+            let is_new = queue.is_none() && !is_put(ops);
             apply(&mut queue, chunks, *key, ops)?;
             if let Some(queue) = queue {
+                new += u64::from(is_new);
                 pieces.push(*key, &encode(&queue)?);
             }
         }
         old.for_each(|(key, bytes)| pieces.push(key, bytes));
+        self.count += new;
         self.replace(blocks, at, pieces)
     }
 
@@ -280,6 +323,7 @@ impl Hosts {
         let end = self.firsts.get(at + 1).map_or(Bound::Unbounded, |next| Bound::Excluded(*next));
         let noted = self.noted.extract_if((first, end), |_, _| true).collect();
         self.noted_bytes -= std::mem::take(&mut self.blocks[at].noted_bytes);
+        self.blocks[at].new = 0;
         noted
     }
 
@@ -290,7 +334,7 @@ impl Hosts {
         self.blocks[at].hosts = 0;
         let mut made = Vec::new();
         for (first, hosts, bytes) in pieces.balanced(self.limits.block_bytes_max) {
-            made.push((first, Block { blob: Some(blocks.append(&bytes)?), hosts, noted_bytes: 0 }));
+            made.push((first, Block { blob: Some(blocks.append(&bytes)?), hosts, ..Block::default() }));
         }
         let count = made.len();
         if count == 0 {
@@ -330,6 +374,35 @@ impl Hosts {
         Ok(())
     }
 
+    /// Passes on the queues of the hosts of one block, that of `from` or the next one that has any, from `from` on, in no
+    /// order. Gives back where the next block begins, unless this is the last.
+    pub(super) fn each_near(
+        &mut self,
+        blocks: &mut Heap,
+        chunks: &mut Heap,
+        from: HostKey,
+        each: &mut dyn FnMut(&Queue),
+    ) -> Result<Option<HostKey>> {
+        self.merge(blocks, chunks, self.block_of(from))?;
+        let mut at = self.block_of(from);
+        while self.blocks[at].blob.is_none() && at + 1 < self.blocks.len() {
+            at += 1;
+            self.merge(blocks, chunks, at)?;
+        }
+        let next = self.firsts.get(at + 1).copied();
+        if let Some(blob) = self.blocks[at].blob {
+            blocks.read(blob, &mut self.bytes)?;
+            for (key, bytes) in records(&self.bytes).filter(|(key, _)| *key >= from) {
+                if !self.hot.contains_key(&key) {
+                    each(&decode(bytes)?);
+                }
+            }
+        }
+        let is_here = |key: &HostKey| *key >= from && next.is_none_or(|next| *key < next);
+        self.hot.iter().filter(|(key, _)| is_here(key)).for_each(|(_, hot)| each(&hot.queue));
+        Ok(next)
+    }
+
     /// Removes the queues of these hosts and passes them on.
     pub(super) fn remove(
         &mut self,
@@ -339,6 +412,7 @@ impl Hosts {
         each: &mut dyn FnMut(Queue),
     ) -> Result<()> {
         let hot: Vec<HostKey> = self.hot.keys().filter(|key| hosts.contains(key)).copied().collect();
+        let mut gone = hot.len() as u64;
         let mut at = self.block_of(*hosts.start());
         while at < self.blocks.len() && self.firsts[at] <= *hosts.end() {
             let count = self.merge(blocks, chunks, at)?;
@@ -354,6 +428,7 @@ impl Hosts {
                     } else {
                         removed = true;
                         if !hot.contains(&key) {
+                            gone += 1;
                             each(decode(bytes)?);
                         }
                     }
@@ -368,6 +443,7 @@ impl Hosts {
         for key in hot {
             each(self.hot.remove(&key).map(|hot| hot.queue).unwrap_or_else(|| unreachable!("it was listed")));
         }
+        self.count -= gone;
         Ok(())
     }
 
@@ -383,7 +459,7 @@ impl Hosts {
     }
 
     /// All that a snapshot has to say: the blocks, what is noted, and the queues in memory as if they were noted.
-    pub(super) fn state(&self) -> Result<(Vec<BlockState>, Vec<u8>)> {
+    pub(super) fn state(&self) -> Result<(Vec<BlockState>, Vec<u8>, u64)> {
         let blocks = self.firsts.iter().zip(&self.blocks);
         let blocks = blocks.map(|(first, block)| (*first, block.blob, block.hosts)).collect();
         let mut ops = Vec::with_capacity(self.noted_bytes);
@@ -401,15 +477,21 @@ impl Hosts {
             noted.extend_from_slice(&queue);
             add(key, &noted);
         }
-        Ok((blocks, ops))
+        Ok((blocks, ops, self.count))
     }
 
     /// The hosts of a snapshot; `None` if that makes no sense.
-    pub(super) fn from_state(blocks: Vec<BlockState>, ops: &[u8], limits: HostLimits) -> Option<Hosts> {
+    pub(super) fn from_state(
+        blocks: Vec<BlockState>,
+        ops: &[u8],
+        count: u64,
+        limits: HostLimits,
+    ) -> Option<Hosts> {
         let mut hosts = Hosts::new(limits);
+        hosts.count = count;
         hosts.firsts = blocks.iter().map(|(first, ..)| *first).collect();
         hosts.blocks =
-            blocks.into_iter().map(|(_, blob, hosts)| Block { blob, hosts, noted_bytes: 0 }).collect();
+            blocks.into_iter().map(|(_, blob, hosts)| Block { blob, hosts, ..Block::default() }).collect();
         if hosts.firsts.first() != Some(&HostKey::from_bytes([0; 8])) || !hosts.firsts.is_sorted() {
             return None;
         }
@@ -418,7 +500,9 @@ impl Hosts {
             let at = hosts.block_of(key);
             hosts.noted.insert(key, noted.to_vec());
             hosts.noted_bytes += NOTE_BYTES + noted.len();
-            hosts.blocks[at].noted_bytes += NOTE_BYTES + noted.len();
+            let block = &mut hosts.blocks[at];
+            block.noted_bytes += NOTE_BYTES + noted.len();
+            block.new += u32::from(!is_put(noted) && block.blob.is_none());
             used += HEAD_BYTES + noted.len();
         }
         (used == ops.len()).then_some(hosts)
@@ -445,6 +529,12 @@ fn apply(queue: &mut Option<Queue>, chunks: &mut Heap, key: HostKey, ops: &[u8])
                     again(queue, chunks, key, bytes)?;
                 }
             }
+            MEMO => {
+                let (host, memo, away_until): (Host, Vec<u8>, Wall) =
+                    postcard::from_bytes(bytes).map_err(|_| senseless())?;
+                let queue = queue.get_or_insert_with(|| Queue::new(host));
+                (queue.memo, queue.away_until) = (memo, away_until);
+            }
             class => {
                 if queue.is_none() {
                     *queue = Some(Queue::new(host_of(bytes)?));
@@ -456,6 +546,11 @@ fn apply(queue: &mut Option<Queue>, chunks: &mut Heap, key: HostKey, ops: &[u8])
         }
     }
     Ok(())
+}
+
+/// Whether what is noted of a host begins with all of its queue: then it is not new.
+fn is_put(ops: &[u8]) -> bool {
+    ops.first() == Some(&PUT)
 }
 
 /// The host of an encoded entry.

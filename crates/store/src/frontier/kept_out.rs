@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nephila_core::agent::OverLimit;
 use nephila_core::record::Found;
 
-use super::key::{HostKey, HostMap};
+use super::key::HostKey;
 use super::sieve::Offer;
 use super::{Frontier, Range, snapshot};
 use crate::log::{Log, LogReader};
@@ -31,27 +31,21 @@ pub(super) enum Over {
 }
 
 impl Frontier {
-    /// Counts the URLs of each host, if there is a limit on them.
+    /// Counts the URLs of each host, which nobody did while there was no limit on them.
     pub(super) fn count_hosts(&mut self) -> Result<()> {
-        if self.options.limits.max_host_pages == u64::MAX {
-            return Ok(());
-        }
-        let mut counts = HostMap::default();
         let all = self.hosts_of(&Range::All);
+        let counts = &mut self.counts;
         self.hosts.each(&mut self.blocks, &mut self.chunks, all, &mut |key, queue| {
-            counts.insert(key, queue.known);
-        })?;
-        self.counts = Some(counts);
-        Ok(())
+            counts.set(key, queue.known);
+        })
     }
 
     /// The limit that keeps a new URL out.
     pub(super) fn limit_on(&self, host: HostKey, depth: u16) -> Option<Over> {
         let limits = &self.options.limits;
-        let of_host = || self.counts.as_ref().and_then(|counts| counts.get(&host)).copied().unwrap_or(0);
         if depth > limits.max_depth {
             Some(Over::Depth)
-        } else if of_host() >= limits.max_host_pages {
+        } else if self.counts.of(host) >= limits.max_host_pages {
             Some(Over::Host)
         } else if self.known >= limits.max_urls {
             Some(Over::Urls)

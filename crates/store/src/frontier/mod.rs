@@ -18,6 +18,7 @@
 //!   known URLs, settled URLs and due URLs as before.
 //! - The URLs of a host are one range of the sieve, and of a partition too: moving them out touches nothing else.
 
+mod counts;
 mod filter;
 mod heap;
 mod hosts;
@@ -29,25 +30,28 @@ mod queue;
 mod sieve;
 mod snapshot;
 mod taking;
+mod visiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use nephila_core::agent::{Admitted, OverLimit};
+use nephila_core::agent::{Admitted, OverLimit, StoredHost};
 use nephila_core::record::{Found, Outcome, Record, Settled};
 use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::Disk;
 
+use self::counts::Counts;
 use self::heap::{Access, Blob, Heap};
 use self::hosts::{HostLimits, Hosts};
 use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
-use self::key::{HostKey, HostMap, Key};
+use self::key::{HostKey, Key};
 use self::queue::{Entry, class_of, encode_entry, host_of_chunk};
 use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits, Stage};
 use self::snapshot::Snapshot;
+use self::visiting::stored;
 use crate::log::{self, Log};
-use crate::{Error, HostQueue, Result, StoreLimits};
+use crate::{Error, Result, StoreLimits};
 
 pub use self::key::{PARTITIONS, partition_of};
 pub use self::moving::{MovedHost, Seen};
@@ -138,8 +142,7 @@ pub struct Frontier {
     place: u64,
     known: u64,
     settled: u64,
-    /// URLs of each host, if there is a limit on them.
-    counts: Option<HostMap<u64>>,
+    counts: Counts,
     /// URLs that limits keep out, and where those begin that count.
     kept_out: Option<Log>,
     kept_out_from: u64,
@@ -152,6 +155,8 @@ pub struct Frontier {
     /// Chunks of a segment that is being emptied; some are dead.
     to_move: Vec<Blob>,
     snapshot_bytes: u64,
+    /// Where the round over all hosts goes on.
+    hand: HostKey,
 }
 
 impl Frontier {
@@ -172,8 +177,8 @@ impl Frontier {
         dir: &Path,
         options: FrontierOptions,
         texts: Box<dyn Texts>,
-    ) -> Result<Frontier> {
-        Ok(Frontier::open_as(disk, dir, options, texts, Access::Read)?.0)
+    ) -> Result<(Frontier, Vec<u8>)> {
+        Frontier::open_as(disk, dir, options, texts, Access::Read)
     }
 
     fn open_as(
@@ -195,30 +200,35 @@ impl Frontier {
             block_urls_max: options.block_urls_max.max(1),
         };
         let fresh = snapshot.is_none();
-        let Snapshot { head, sieve_ops, host_ops, memo } = snapshot.unwrap_or_default();
+        let Snapshot { head, sieve_ops, host_ops, counts, memo } = snapshot.unwrap_or_default();
         let senseless = || snapshot::senseless(dir);
         let (sieve, hosts) = if fresh {
             (Sieve::new(sieve_limits), Hosts::new(host_limits))
         } else {
             let sieve = Sieve::from_state(head.sieve_blocks, &sieve_ops, sieve_limits);
-            let hosts = Hosts::from_state(head.host_blocks, &host_ops, host_limits);
+            let hosts = Hosts::from_state(head.host_blocks, &host_ops, head.hosts, host_limits);
             (sieve.ok_or_else(senseless)?, hosts.ok_or_else(senseless)?)
         };
+        let StoreLimits { max_depth, max_host_pages, max_urls } = options.limits;
+        let raised = u64::from(max_depth) > head.limits[0]
+            || max_host_pages > head.limits[1]
+            || max_urls > head.limits[2];
         let mut kept_out_places = Vec::new();
         let kept_out_dir = dir.join(KEPT_OUT);
         let mut note = |place: u64, _: &[u8]| {
             kept_out_places.push(place);
             Ok(())
         };
+        // It may be long, and is of interest only when it comes back.
+        let from = if raised { head.kept_out_from } else { head.kept_out_end };
         let kept_out = match access {
             Access::Write => {
                 // What a life noted that ended before its snapshot is found again in the journal.
                 log::cut_behind(&*disk, &kept_out_dir, head.kept_out_end)?;
-                let from = head.kept_out_from;
                 Some(Log::open(&disk, &kept_out_dir, from, KEPT_OUT_SEGMENT_BYTES, &mut note)?)
             }
             Access::Read => {
-                log::read_only(&*disk, &kept_out_dir, head.kept_out_from, &mut note)?;
+                log::read_only(&*disk, &kept_out_dir, from, &mut note)?;
                 kept_out_places.retain(|place| *place < head.kept_out_end);
                 None
             }
@@ -236,7 +246,7 @@ impl Frontier {
             place: head.place,
             known: head.known,
             settled: head.settled,
-            counts: None,
+            counts: Counts::from_state(&counts).ok_or_else(senseless)?,
             kept_out,
             kept_out_from: head.kept_out_from,
             over: OverLimit { depth: head.over[0], host: head.over[1], urls: head.over[2] },
@@ -246,12 +256,11 @@ impl Frontier {
             entry: Vec::new(),
             to_move: Vec::new(),
             snapshot_bytes: 0,
+            hand: HostKey::from_bytes([0; 8]),
         };
-        frontier.count_hosts()?;
-        let StoreLimits { max_depth, max_host_pages, max_urls } = options.limits;
-        let raised = u64::from(max_depth) > head.limits[0]
-            || max_host_pages > head.limits[1]
-            || max_urls > head.limits[2];
+        if !fresh && head.limits[1] == u64::MAX && max_host_pages < u64::MAX {
+            frontier.count_hosts()?;
+        }
         if raised && !fresh {
             frontier.kept_out_from = frontier.kept_out.as_ref().map_or(0, Log::end);
             frontier.readmit(&kept_out_places)?;
@@ -325,17 +334,17 @@ impl Frontier {
     /// Counts a URL as known.
     fn count(&mut self, host: HostKey) {
         self.known += 1;
-        if let Some(counts) = &mut self.counts {
-            *counts.entry(host).or_default() += 1;
+        if self.options.limits.max_host_pages < u64::MAX {
+            self.counts.add(host, self.hosts.known_in_memory(host));
         }
     }
 
     /// Queues a URL that is new.
     fn enter(&mut self, key: HostKey, host: Host, found: &Found, via: u64) -> Result<()> {
+        self.count(key);
         self.entry.clear();
         encode_entry(found, 0, via, &mut self.entry);
         self.hosts.push(&mut self.chunks, key, class_of(found.depth), &self.entry)?;
-        self.count(key);
         // The URLs of a page are mostly of few hosts, and a host may be named again.
         match self.decided.new.iter_mut().rev().take(HOSTS_NEAR).find(|(other, _)| *other == host) {
             Some((_, count)) => *count += 1,
@@ -354,7 +363,8 @@ impl Frontier {
 
     /// What has been decided since this was last asked.
     pub fn decided(&mut self) -> Admitted {
-        Admitted { undecided: self.sieve.undecided(), ..std::mem::take(&mut self.decided) }
+        let (undecided, hosts) = (self.sieve.undecided(), self.hosts.count());
+        Admitted { undecided, hosts, ..std::mem::take(&mut self.decided) }
     }
 
     /// Decides and writes out what there is no room for, and says what that has decided. To be called after each
@@ -512,17 +522,19 @@ impl Frontier {
     }
 
     /// Takes back that a URL is done, if the record at `place` is the last that said so: `settled` says what it means now.
-    pub fn unsettle(&mut self, place: u64, settled: &Settled) -> Result<()> {
-        let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(()) };
+    /// Says whether it is.
+    pub fn unsettle(&mut self, place: u64, settled: &Settled) -> Result<bool> {
+        let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(false) };
         let host_key = self.key_of(&host);
         let value = self.sieve.get(&self.blocks, &Key::new(host_key, fingerprint))?;
         if !value.is_some_and(|value| value.stage == Stage::Settled && value.place.get() == place) {
-            return Ok(());
+            return Ok(false);
         }
         let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, host_key, &host)?;
         queue.settled = queue.settled.saturating_sub(1);
         self.settled = self.settled.saturating_sub(1);
-        self.settle(place, settled)
+        self.settle(place, settled)?;
+        Ok(true)
     }
 
     fn hosts_of(&self, range: &Range) -> std::ops::RangeInclusive<HostKey> {
@@ -533,18 +545,15 @@ impl Frontier {
         }
     }
 
-    /// Passes on every host of a range with its queue in figures.
-    pub fn hosts(&mut self, range: &Range, each: &mut dyn FnMut(&Host, HostQueue)) -> Result<()> {
+    /// Passes on every host of a range.
+    pub fn hosts(&mut self, range: &Range, each: &mut dyn FnMut(StoredHost)) -> Result<()> {
         let hosts = self.hosts_of(range);
-        self.hosts.each(&mut self.blocks, &mut self.chunks, hosts, &mut |_, queue| {
-            let figures = HostQueue {
-                known: queue.known,
-                waiting: queue.known.saturating_sub(queue.settled),
-                due: queue.due(),
-                next: queue.next(),
-            };
-            each(&queue.host, figures);
-        })
+        let mut failed = None;
+        self.hosts.each(&mut self.blocks, &mut self.chunks, hosts, &mut |_, queue| match stored(queue) {
+            Ok(host) => each(host),
+            Err(error) => failed = Some(error),
+        })?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Begins to write down everything, with `memo` for the owner. What is returned does the work, on any thread, while the
@@ -552,7 +561,7 @@ impl Frontier {
     pub fn begin_snapshot(&mut self, memo: &[u8]) -> Result<SnapshotJob> {
         self.empty_sparse_segments()?;
         let (sieve_blocks, sieve_ops) = self.sieve.state();
-        let (host_blocks, host_ops) = self.hosts.state()?;
+        let (host_blocks, host_ops, hosts) = self.hosts.state()?;
         self.blocks.flush()?;
         self.chunks.flush()?;
         if let Some(log) = &mut self.kept_out {
@@ -572,6 +581,7 @@ impl Frontier {
             chunks: self.chunks.states(),
             sieve_blocks,
             host_blocks,
+            hosts,
         };
         Ok(SnapshotJob {
             disk: self.disk.clone(),
@@ -581,7 +591,7 @@ impl Frontier {
             place: self.place,
             needed: self.sieve.oldest_text().min(self.place),
             head,
-            rest: [sieve_ops, host_ops, memo.to_vec()],
+            rest: [sieve_ops, host_ops, self.counts.state(), memo.to_vec()],
         })
     }
 

@@ -48,6 +48,7 @@ impl Frontier {
         self.sieve.remove(&mut self.blocks, hosts.clone())?;
         self.known = self.known.saturating_sub(known);
         self.settled = self.settled.saturating_sub(settled);
+        self.counts.forget(&hosts);
         let mut queues = Vec::new();
         self.hosts.remove(&mut self.blocks, &mut self.chunks, hosts, &mut |queue| queues.push(queue))?;
         for mut queue in queues {

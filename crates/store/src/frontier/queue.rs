@@ -127,6 +127,10 @@ pub(super) struct Queue {
     /// To be tried again, by when and then by order.
     late: BTreeMap<(Wall, u64), Entry>,
     late_next: u64,
+    /// What the owner wants to be kept with the host,
+    pub(super) memo: Vec<u8>,
+    /// and until when it does not want to hear of it.
+    pub(super) away_until: Wall,
 }
 
 impl Queue {
@@ -141,6 +145,8 @@ impl Queue {
             taken: Vec::new(),
             late: BTreeMap::new(),
             late_next: 0,
+            memo: Vec::new(),
+            away_until: Wall(0),
         }
     }
 
@@ -315,6 +321,7 @@ impl Queue {
         let entries = self.front.iter().chain(&self.taken).chain(self.late.values());
         size_of::<Queue>()
             + self.host.as_str().len()
+            + self.memo.capacity()
             + self.classes.iter().map(class_bytes).sum::<usize>()
             + entries.map(|entry| size_of::<Entry>() + entry.found.url.capacity()).sum::<usize>()
     }

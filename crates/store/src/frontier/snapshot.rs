@@ -3,8 +3,8 @@
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
 //! 8   u32      format, now 1
-//! 12  four sections, each: u64 length, u32 CRC-32, bytes
-//!     the head (postcard), what the sieve has noted, what is noted of hosts, the owner's memo
+//! 12  five sections, each: u64 length, u32 CRC-32, bytes
+//!     the head (postcard), what the sieve has noted, what is noted of hosts, URLs by host, the owner's memo
 //! ```
 
 use std::io;
@@ -42,6 +42,7 @@ pub(super) struct Head {
     pub(super) chunks: Vec<SegmentState>,
     pub(super) sieve_blocks: Vec<sieve::BlockState>,
     pub(super) host_blocks: Vec<hosts::BlockState>,
+    pub(super) hosts: u64,
 }
 
 /// A snapshot on its way to the disk.
@@ -54,7 +55,7 @@ pub struct SnapshotJob {
     pub(super) place: u64,
     pub(super) needed: u64,
     pub(super) head: Head,
-    pub(super) rest: [Vec<u8>; 3],
+    pub(super) rest: [Vec<u8>; 4],
 }
 
 /// A snapshot that is durable.
@@ -86,11 +87,12 @@ pub(super) struct Snapshot {
     pub(super) head: Head,
     pub(super) sieve_ops: Vec<u8>,
     pub(super) host_ops: Vec<u8>,
+    pub(super) counts: Vec<u8>,
     pub(super) memo: Vec<u8>,
 }
 
 /// Writes a snapshot, durably, and says how long it is. What it names must be durable already.
-pub(super) fn write(disk: &dyn Disk, dir: &Path, head: &Head, rest: [&[u8]; 3]) -> Result<u64> {
+pub(super) fn write(disk: &dyn Disk, dir: &Path, head: &Head, rest: [&[u8]; 4]) -> Result<u64> {
     let path = dir.join(NEW_NAME);
     match disk.remove(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -105,7 +107,7 @@ pub(super) fn write(disk: &dyn Disk, dir: &Path, head: &Head, rest: [&[u8]; 3]) 
     bytes.extend_from_slice(&FORMAT.to_le_bytes());
     let mut written = bytes.len() as u64;
     file.append(&bytes).map_err(Error::io("write", &path))?;
-    for section in [&head[..], rest[0], rest[1], rest[2]] {
+    for section in [&head[..], rest[0], rest[1], rest[2], rest[3]] {
         let mut section_head = Vec::with_capacity(SECTION_HEAD_BYTES);
         section_head.extend_from_slice(&(section.len() as u64).to_le_bytes());
         section_head.extend_from_slice(&crc32fast::hash(section).to_le_bytes());
@@ -157,9 +159,9 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>> {
         Ok(section)
     };
     let head = section()?;
-    let (sieve_ops, host_ops, memo) = (section()?, section()?, section()?);
+    let (sieve_ops, host_ops, counts, memo) = (section()?, section()?, section()?, section()?);
     let head = postcard::from_bytes(&head).map_err(|_| senseless(dir))?;
-    Ok(Some(Snapshot { head, sieve_ops, host_ops, memo }))
+    Ok(Some(Snapshot { head, sieve_ops, host_ops, counts, memo }))
 }
 
 /// The snapshot is not what was written.

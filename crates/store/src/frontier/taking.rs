@@ -17,7 +17,7 @@ impl Frontier {
     /// earliest first, then the others, the lowest class first and within it in the order of admission. With `fresh_first`,
     /// the others come before those that come back.
     pub fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
-        let mut taken = Taken { host: host.clone(), due: Vec::new(), left: 0, next: None };
+        let mut taken = Taken { host: host.clone(), due: Vec::new(), left: 0, next: None, memo: None };
         let key = self.key_of(host);
         match self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
             Some(queue) => queue.recall(now),

@@ -117,7 +117,7 @@ fn fold_and_save(store: &mut Store, journal: &Journal, new: &[Kept], save: bool)
         fold(store, kept.place, &kept.record)?;
     }
     if save {
-        let done = store.begin_snapshot(journal.end())?.run()?;
+        let done = store.begin_snapshot(journal.end(), MEMO)?.run()?;
         store.end_snapshot(done)?;
     }
     Ok(())

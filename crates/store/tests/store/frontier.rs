@@ -228,8 +228,8 @@ fn check(crawl: &mut Crawl, kept: &mut Vec<Kept>) {
     let mut known = BTreeMap::new();
     crawl
         .frontier
-        .hosts(&Range::All, &mut |host, queue| {
-            known.insert(host.to_string(), (queue.known, queue.waiting));
+        .hosts(&Range::All, &mut |stored| {
+            known.insert(stored.host.to_string(), (stored.known, stored.queued));
         })
         .unwrap();
     for name in names() {
@@ -416,7 +416,7 @@ fn a_host_or_a_partition_moves_out_alone() {
         assert!(frontier.look_up(&url("http://h1.example/0")).unwrap().is_none());
         assert!(frontier.look_up(&url("http://h2.example/0")).unwrap().is_some());
         let mut left = Vec::new();
-        frontier.hosts(&Range::All, &mut |host, queue| left.push((host.to_string(), queue.due))).unwrap();
+        frontier.hosts(&Range::All, &mut |stored| left.push((stored.host.to_string(), stored.due))).unwrap();
         left.sort();
         let expected: Vec<(String, u64)> =
             [0, 2, 3, 4, 5].iter().map(|number| (format!("h{number}.example"), 10)).collect();

@@ -18,10 +18,6 @@ fn disk() -> Arc<dyn Disk> {
     Arc::new(SimDisk::new(3))
 }
 
-fn retry(not_before: u64) -> Outcome {
-    Outcome::Retry { failure: Failure::Timeout, status: None, not_before: Wall(not_before) }
-}
-
 fn texts(taken: &nephila_core::agent::Taken) -> Vec<&str> {
     taken.due.iter().map(|due| due.url.as_str()).collect()
 }
@@ -29,7 +25,7 @@ fn texts(taken: &nephila_core::agent::Taken) -> Vec<&str> {
 /// The hosts with how many URLs of each are known.
 fn known(store: &mut Store) -> String {
     let mut hosts = Vec::new();
-    store.hosts(&mut |host, queue| hosts.push(format!("{host} {}", queue.known))).unwrap();
+    store.hosts(&mut |stored| hosts.push(format!("{} {}", stored.host, stored.known))).unwrap();
     hosts.sort();
     hosts.join(", ")
 }
@@ -72,7 +68,7 @@ fn what_a_limit_kept_out_comes_back_when_it_is_raised() {
                 let answer = write_decided(&mut store, &mut journal, &found);
                 let over = OverLimit { depth: 1, host: 1, urls: 1 };
                 let new = vec![(host("a.example"), 2), (host("b.example"), 1)];
-                assert_eq!(answer, Admitted { new, known: 1, over, undecided: 0 });
+                assert_eq!(answer, Admitted { new, known: 1, over, undecided: 0, hosts: answer.hosts });
             }
             store.decide().unwrap();
             let (hosts, [depth, host, urls]) = if with_snapshots { with } else { without };
@@ -254,24 +250,20 @@ fn lose_a_capture(with_snapshot: bool) {
         record.found = vec![found(&format!("http://b.example/{name}"), 1)];
         write(&mut store, &mut journal, &Record::Settled(record));
     }
-    assert_eq!(store.archive_serial_max(), None, "as it was when the store was opened");
     if with_snapshot {
         snapshot(&mut store, &mut journal).unwrap();
     }
 
-    let mut replayed = Vec::new();
-    let (mut store, _) = Store::open(
-        Arc::clone(&disk),
-        Path::new(DIR),
-        FrontierOptions::default(),
-        &|pointer| pointer.file != 9,
-        &mut |_, record| {
-            if let Record::Settled(settled) = record {
-                replayed.push((settled.attempts, settled.outcome.clone(), settled.capture));
-            }
-        },
-    )
-    .unwrap();
+    let mut told = Told { lost_files: vec![9], looks_back: true, ..Told::default() };
+    let (mut store, _) =
+        Store::open(Arc::clone(&disk), Path::new(DIR), FrontierOptions::default(), &mut told).unwrap();
+    let attempt = |(_, record): &(u64, Record)| match record {
+        Record::Settled(settled) => Some((settled.attempts, settled.outcome.clone(), settled.capture)),
+        _ => None,
+    };
+    let replayed: Vec<_> = told.records.iter().filter_map(attempt).collect();
+    let lost: &[&str] = if with_snapshot { &["http://a.example/lost"] } else { &[] };
+    assert_eq!(told.taken_back, lost);
     let uncounted = Outcome::Retry { failure: Failure::NotTried, status: None, not_before: Wall(1_000) };
     assert_eq!(
         replayed,
@@ -282,7 +274,6 @@ fn lose_a_capture(with_snapshot: bool) {
         ]
     );
     store.decide().unwrap();
-    assert_eq!(store.archive_serial_max(), Some(9));
     assert_eq!((store.known_urls(), store.queued()), (6, 5));
     let lost = store.look_up(&url("http://a.example/lost")).unwrap().unwrap();
     let KnownState::Retry { not_before: Wall(1_000), attempts: 1, last } = lost.state else {
@@ -411,7 +402,7 @@ fn a_failed_take_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(nephila_disk::RealDisk);
     let options = FrontierOptions::default();
-    let (mut store, mut journal) = Store::open(disk, dir.path(), options, &|_| true, &mut |_, _| {}).unwrap();
+    let (mut store, mut journal) = Store::open(disk, dir.path(), options, &mut ()).unwrap();
     // More than is kept in memory.
     let page = |number: u64| format!("http://a.example/{number}/{}", "x".repeat(100));
     write(&mut store, &mut journal, &seeds((0..URLS).map(page)));
@@ -432,7 +423,7 @@ fn a_failed_take_loses_nothing() {
     assert_eq!(failed.unwrap().kind(), nephila_store::ErrorKind::Format);
     assert!(store.take(&a, 3, false, Wall(0)).is_err());
     let mut due = 0;
-    store.hosts(&mut |_, queue| due += queue.due).unwrap();
+    store.hosts(&mut |stored| due += stored.due).unwrap();
     assert_eq!(due, URLS - taken.len() as u64);
     std::fs::write(&chunks, bytes).unwrap();
     loop {

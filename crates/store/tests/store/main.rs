@@ -14,3 +14,4 @@ mod limits;
 mod model;
 mod samples;
 mod scale;
+mod visits;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use nephila_core::agent::{Admitted, Due, OverLimit, Taken};
+use nephila_core::agent::{Admitted, Due, OverLimit, StoredHost, Taken};
 use nephila_core::record::{Failure, Found, How, Outcome, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, key};
 use nephila_disk::{Disk, SimDisk};
-use nephila_store::{HostQueue, Journal, Known, KnownState, Store, StoreJob, StoreLimits, without_capture};
+use nephila_store::{Journal, Known, KnownState, Store, StoreJob, StoreLimits, without_capture};
 
 use crate::samples::*;
 
@@ -478,7 +478,7 @@ impl Pair {
                     self.decide();
                 }
                 self.journal.sync().unwrap();
-                let job = self.store.begin_snapshot(self.journal.end()).unwrap();
+                let job = self.store.begin_snapshot(self.journal.end(), MEMO).unwrap();
                 self.under_way = Some((job, (self.model.clone(), self.log.len())));
             }
         }
@@ -503,17 +503,15 @@ impl Pair {
         self.model_again(max_depth);
         let options = small(&mut self.random, StoreLimits { max_depth, ..NO_LIMITS });
         let lost = self.lost_files.clone();
-        let holds = |pointer: &nephila_core::record::Pointer| !lost.contains(&pointer.file);
-        let mut replayed = Vec::new();
-        let mut replay = |place, record: &Record| replayed.push((place, record.clone()));
+        let told = || Told { lost_files: lost.clone(), looks_back: true, forgives: true, ..Told::default() };
         let disk = || Arc::clone(&self.disk);
         if self.random.one_in(3) {
-            let mut look =
-                Store::open_read_only(disk(), Path::new(DIR), options, &holds, &mut |_, _| {}).unwrap();
+            let mut look = Store::open_read_only(disk(), Path::new(DIR), options, &mut told()).unwrap();
             compare(&mut look, &self.model, &lost);
         }
-        let (mut store, journal) = Store::open(disk(), Path::new(DIR), options, &holds, &mut replay).unwrap();
-        assert_eq!(replayed, self.log);
+        let mut told = told();
+        let (mut store, journal) = Store::open(disk(), Path::new(DIR), options, &mut told).unwrap();
+        assert_eq!(told.records, self.log);
         // What is said of the records of another life is nobody's business.
         store.decide().unwrap();
         compare(&mut store, &self.model, &lost);
@@ -562,14 +560,14 @@ fn is_private(settled: &Settled) -> bool {
 /// Compares everything that can be asked of a store.
 fn compare(store: &mut Store, model: &Model, lost_files: &[u32]) {
     assert_eq!(store.known_urls(), model.urls.len() as u64);
-    let mut hosts: BTreeMap<Host, HostQueue> = BTreeMap::new();
-    store.hosts(&mut |host, queue| assert_eq!(hosts.insert(host.clone(), queue), None)).unwrap();
-    assert_eq!(store.queued(), hosts.values().map(|queue| queue.waiting).sum::<u64>());
+    let mut hosts: BTreeMap<Host, StoredHost> = BTreeMap::new();
+    store.hosts(&mut |stored| assert_eq!(hosts.insert(stored.host.clone(), stored), None)).unwrap();
+    assert_eq!(store.queued(), hosts.values().map(|queue| queue.queued).sum::<u64>());
     for (host, queue) in &hosts {
         model.check_due(host, queue.due);
     }
     let hosts: BTreeMap<Host, _> =
-        hosts.into_iter().map(|(host, queue)| (host, (queue.known, queue.waiting, queue.next))).collect();
+        hosts.into_iter().map(|(host, queue)| (host, (queue.known, queue.queued, queue.next))).collect();
     assert_eq!(hosts, model.hosts());
     let OverLimit { depth, host, urls } = store.kept_out();
     // What was tried when the limit was higher may or may not have been counted before that was noticed.

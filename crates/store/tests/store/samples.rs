@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_core::agent::Admitted;
-use nephila_core::record::{Found, How, LeftOut, Outcome, PageFlags, Pointer, Record, Settled};
+use nephila_core::agent::{Admitted, Kept};
+use nephila_core::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Pointer, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 use nephila_disk::Disk;
-use nephila_store::{FrontierOptions, Journal, Result, Store, StoreLimits};
+use nephila_store::{FrontierOptions, Journal, Reader, Result, Store, StoreLimits};
 
 pub(crate) const DIR: &str = "/crawl";
 pub(crate) const STORE: &str = "/crawl/store";
@@ -69,9 +69,16 @@ pub(crate) fn settled(url: &str, outcome: Outcome) -> Settled {
     }
 }
 
+pub(crate) fn retry(not_before: u64) -> Outcome {
+    Outcome::Retry { failure: Failure::Timeout, status: None, not_before: Wall(not_before) }
+}
+
 pub(crate) fn pointer(file: u32) -> Pointer {
     Pointer { shard: 0, file, offset: 100, length: 50 }
 }
+
+/// What is written down with every snapshot.
+pub(crate) const MEMO: &[u8] = b"memo";
 
 /// A store, its journal, and the records that were read when it was opened.
 pub(crate) type Opened = (Store, Journal, Vec<(u64, Record)>);
@@ -83,19 +90,54 @@ pub(crate) fn open(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<Opened> {
 
 /// The same with other budgets.
 pub(crate) fn open_with(disk: Arc<dyn Disk>, options: FrontierOptions) -> Result<Opened> {
-    let mut records = Vec::new();
-    let (store, journal) = Store::open(disk, Path::new(DIR), options, &|_| true, &mut |place, record| {
-        records.push((place, record.clone()));
-    })?;
-    Ok((store, journal, records))
+    let mut told = Told { looks_back: true, ..Told::default() };
+    let (store, journal) = Store::open(disk, Path::new(DIR), options, &mut told)?;
+    Ok((store, journal, told.records))
 }
 
 /// Looks at a store whose archive has everything, and counts its records.
 pub(crate) fn look(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<(Store, usize)> {
-    let mut records = 0;
+    let mut told = Told { looks_back: true, ..Told::default() };
     let options = FrontierOptions { limits, ..FrontierOptions::default() };
-    let store = Store::open_read_only(disk, Path::new(DIR), options, &|_| true, &mut |_, _| records += 1)?;
-    Ok((store, records))
+    let store = Store::open_read_only(disk, Path::new(DIR), options, &mut told)?;
+    Ok((store, told.records.len()))
+}
+
+/// Somebody who writes down what he is told, and has an archive of which files are lost.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) lost_files: Vec<u32>,
+    pub(crate) looks_back: bool,
+    pub(crate) forgives: bool,
+    pub(crate) memo: Option<Vec<u8>>,
+    /// With their places, old ones included.
+    pub(crate) records: Vec<(u64, Record)>,
+    /// What does not count any more of what counted.
+    pub(crate) taken_back: Vec<String>,
+}
+
+impl Reader for Told {
+    fn memo(&mut self, memo: &[u8]) -> Option<bool> {
+        self.memo = Some(memo.to_vec());
+        Some(self.looks_back)
+    }
+
+    fn holds(&mut self, pointer: &Pointer) -> bool {
+        !self.lost_files.contains(&pointer.file)
+    }
+
+    fn forgives(&self, failure: Failure) -> bool {
+        self.forgives && failure == Failure::PrivateAddress
+    }
+
+    fn replay(&mut self, place: u64, record: &Record, _: &mut Kept<'_>) {
+        self.records.push((place, record.clone()));
+    }
+
+    fn look_back(&mut self, place: u64, record: &Record, was: Option<&Settled>, _: &mut Kept<'_>) {
+        self.records.push((place, record.clone()));
+        self.taken_back.extend(was.map(|was| was.url.clone()));
+    }
 }
 
 /// Writes a record and folds it, as an agent would.
@@ -118,7 +160,7 @@ pub(crate) fn fold(store: &mut Store, place: u64, record: &Record) -> Result<Adm
 /// Writes a snapshot of everything that was written.
 pub(crate) fn snapshot(store: &mut Store, journal: &mut Journal) -> Result<()> {
     journal.sync()?;
-    let done = store.begin_snapshot(journal.end())?.run()?;
+    let done = store.begin_snapshot(journal.end(), MEMO)?.run()?;
     store.end_snapshot(done)
 }
 

@@ -34,7 +34,7 @@ fn little() -> FrontierOptions {
 }
 
 fn open_in(disk: Arc<dyn Disk>, dir: &Path) -> (Store, Journal) {
-    Store::open(disk, dir, little(), &|_| true, &mut |_, _| {}).unwrap()
+    Store::open(disk, dir, little(), &mut ()).unwrap()
 }
 
 fn batch(start: usize) -> Record {
@@ -179,6 +179,6 @@ fn a_hundred_thousand_hosts() {
         assert_eq!(taken.due[0].url.as_str(), format!("https://www.host-{number}.example/"));
     }
     let mut hosts = 0;
-    store.hosts(&mut |_, _| hosts += 1).unwrap();
+    store.hosts(&mut |_| hosts += 1).unwrap();
     assert_eq!(hosts, HOSTS);
 }

@@ -299,7 +299,7 @@ impl Work {
         let mut known = Vec::new();
         for host in 0..hosts.min(1_000) {
             let name = host_name(host).context("not a host")?;
-            self.frontier.hosts(&Range::Host(name), &mut |_, queue| known.push((host, queue.known)))?;
+            self.frontier.hosts(&Range::Host(name), &mut |stored| known.push((host, stored.known)))?;
         }
         let began = process_cpu();
         let mut urls = 0;
