@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail, ensure};
-use flate2::{Compress, Compression, FlushCompress, Status};
+use anyhow::{Context as _, ensure};
 use html5gum::{Emitter, Error, State, Tokenizer};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{Request, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use libdeflater::{CompressionLvl, Compressor};
 use nephila_archive::{Reader, RecordHead, http::payload};
 use serde::Serialize;
 use sha1::{Digest as _, Sha1};
@@ -29,6 +29,10 @@ use crate::web::Web;
 const CAPTURES_MAX: usize = 1_000;
 /// Room for a compressed record.
 const MEMBER_BYTES_MAX: usize = 64 << 10;
+/// Records up to this size are stored in their gzip members as they are, or packed with the level below: as the archive does
+/// it.
+const SHORT_BYTES_MAX: usize = 1 << 10;
+const SHORT_LEVEL: i32 = -1;
 /// Each part is done again and again for at least this long.
 const LASTS: Duration = Duration::from_millis(800);
 /// The level of both: the lowest.
@@ -43,7 +47,7 @@ pub(super) struct Floor {
     pub html_us: f64,
     /// The digests of all blocks and of the payload.
     pub digests_us: f64,
-    /// All records, a gzip member each.
+    /// All records, a gzip member each, by libdeflate.
     pub gzip_us: f64,
     /// All records, a zstd frame each.
     pub zstd_us: f64,
@@ -66,16 +70,16 @@ pub(super) fn floor(web: &Web, archive: &Path, connections: usize) -> anyhow::Re
     let captures = captures(archive)?;
     let pages = captures.len() as f64;
     let fetch_us = fetch(web, connections)?;
-    // Room that is there already: flate2 zeroes any other.
     let mut member = vec![0; MEMBER_BYTES_MAX];
-    let mut deflate = Compress::new_gzip(Compression::new(LEVEL), 15);
+    let mut deflate = Gzip::new();
     let (mut plain_bytes, mut packed_bytes) = (0, 0);
     for capture in &captures {
         let record = &capture.records[0];
-        packed_bytes += gzip(&mut deflate, record, &mut member)?;
+        packed_bytes += deflate.pack(record, &mut member)?;
         plain_bytes += record.len();
     }
-    let mut zstd = zstd::bulk::Compressor::new(LEVEL as i32)?;
+    let mut zstd = zstd_compressor(LEVEL as i32)?;
+    let mut zstd_short = zstd_compressor(SHORT_LEVEL)?;
     Ok(Floor {
         fetch_us,
         html_us: each(&captures, |capture| {
@@ -91,12 +95,13 @@ pub(super) fn floor(web: &Web, archive: &Path, connections: usize) -> anyhow::Re
         })? / pages,
         gzip_us: each(&captures, |capture| {
             for record in &capture.records {
-                black_box(gzip(&mut deflate, record, &mut member)?);
+                black_box(deflate.pack(record, &mut member)?);
             }
             Ok(())
         })? / pages,
         zstd_us: each(&captures, |capture| {
             for record in &capture.records {
+                let zstd = if record.len() <= SHORT_BYTES_MAX { &mut zstd_short } else { &mut zstd };
                 black_box(zstd.compress_to_buffer(record, &mut member[..])?);
             }
             Ok(())
@@ -179,11 +184,31 @@ fn each(captures: &[Capture], mut what: impl FnMut(&Capture) -> anyhow::Result<(
     }
 }
 
-fn gzip(deflate: &mut Compress, record: &[u8], member: &mut [u8]) -> anyhow::Result<usize> {
-    deflate.reset();
-    match deflate.compress(record, member, FlushCompress::Finish)? {
-        Status::StreamEnd => Ok(deflate.total_out() as usize),
-        _ => bail!("a record of {} bytes does not fit into {MEMBER_BYTES_MAX}", record.len()),
+/// With a checksum, as the archive has it.
+fn zstd_compressor(level: i32) -> anyhow::Result<zstd::bulk::Compressor<'static>> {
+    let mut compressor = zstd::bulk::Compressor::new(level)?;
+    compressor.include_checksum(true)?;
+    Ok(compressor)
+}
+
+struct Gzip {
+    stored: Compressor,
+    packed: Compressor,
+}
+
+impl Gzip {
+    fn new() -> Gzip {
+        let level =
+            |level: u32| CompressionLvl::new(level as i32).expect("libdeflate has the levels 0 to 12");
+        Gzip { stored: Compressor::new(level(0)), packed: Compressor::new(level(LEVEL)) }
+    }
+
+    fn pack(&mut self, record: &[u8], member: &mut [u8]) -> anyhow::Result<usize> {
+        let compressor = if record.len() <= SHORT_BYTES_MAX { &mut self.stored } else { &mut self.packed };
+        let packed = compressor.gzip_compress(record, member);
+        packed.with_context(|| {
+            format!("a record of {} bytes does not fit into {MEMBER_BYTES_MAX}", record.len())
+        })
     }
 }
 
