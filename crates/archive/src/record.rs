@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -155,28 +155,22 @@ pub(crate) fn digest_field(hasher: Sha1) -> String {
     format!("sha1:{}", BASE32.encode(&hasher.finalize()))
 }
 
-/// Makes record ids that no other writer makes: random by origin, counted from there.
+/// Makes record ids that no other writer makes: a count, hashed with random keys.
 pub(crate) struct Ids {
-    seed: [u64; 2],
+    /// The standard library's hash keys, 128 bits, are the one source of randomness that needs no dependency.
+    keys: RandomState,
     count: u64,
 }
 
 impl Ids {
     pub(crate) fn new() -> Ids {
-        // The standard library's hash keys are the one source of randomness that needs no dependency.
-        let random = || RandomState::new().build_hasher().finish();
-        Ids { seed: [random(), random()], count: 0 }
+        Ids { keys: RandomState::new(), count: 0 }
     }
 
     pub(crate) fn next(&mut self) -> String {
         self.count += 1;
-        let mut hasher = Sha1::new();
-        for part in [self.seed[0], self.seed[1], u64::from(std::process::id()), self.count] {
-            hasher.update(part.to_le_bytes());
-        }
-        let hash = hasher.finalize();
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&hash[..16]);
+        let half = |which: u8| u128::from(self.keys.hash_one((self.count, which)));
+        let mut bytes = (half(0) << 64 | half(1)).to_le_bytes();
         // Version 4, variant 1: the form of a random UUID.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -245,7 +239,8 @@ pub(crate) fn warc_fields<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str
 fn push_field(text: &mut String, name: &str, value: &str) {
     text.push_str(name);
     text.push_str(": ");
-    if value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+    // Looked at to its end, without a way out: that is a few instructions for many bytes.
+    if value.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~')) {
         text.push_str(value);
     } else {
         // A line break in a value would start a field of somebody else's choice.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use encoding_rs::{Encoding, UTF_8};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::charset::{decode_html, encode_query};
 use super::headers::refresh_target;
@@ -113,15 +114,20 @@ impl Found<'_> {
         let encode: &dyn Fn(&str) -> Cow<'_, [u8]> = &|query| encode_query(encoding, query);
         let legacy = encoding.output_encoding() != UTF_8;
         let mut links = Vec::with_capacity(self.references.len().min(LINKS_MAX));
-        let mut met = HashSet::with_capacity(links.capacity());
+        let mut met = HashSet::with_capacity(2 * links.capacity());
         let mut truncated_links = self.truncated;
         let mut bytes = 0;
         for reference in self.references {
+            // Pages repeat themselves: what was resolved once, or is a link already, is not resolved again.
+            let seed = u64::from(reference.nofollow);
+            let text = &self.texts[reference.text];
+            if !met.insert(xxh3_64_with_seed(text.as_bytes(), seed)) {
+                continue;
+            }
             let options = Url::options().base_url(Some(base));
             let options = if legacy { options.encoding_override(Some(encode)) } else { options };
-            let Some(url) = options.parse(&self.texts[reference.text]).ok().and_then(clean) else { continue };
-            let seed = u64::from(reference.nofollow);
-            if !met.insert(xxhash_rust::xxh3::xxh3_64_with_seed(url.as_str().as_bytes(), seed)) {
+            let Some(url) = options.parse(text).ok().and_then(clean) else { continue };
+            if url.as_str() != text && !met.insert(xxh3_64_with_seed(url.as_str().as_bytes(), seed)) {
                 continue;
             }
             bytes += url.as_str().len();
