@@ -15,6 +15,11 @@ use nephila_node::display;
 
 use exit::{Ended, USAGE};
 
+/// A page is hundreds of small allocations and a few large ones, some given back on the other thread: the system's allocator
+/// takes a tenth of all processor time for them (docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match run(std::env::args_os().collect()) {
         Ok(code) => ExitCode::from(code),
