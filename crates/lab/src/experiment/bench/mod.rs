@@ -119,19 +119,19 @@ pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
         setup.say("the parts of a page alone");
         floors.push(floor(&web, &archive, options.parallel)?);
         for peer in &peers {
-            let (name, with) = (peer.peer, options.parallel);
-            for (who, connections) in
-                [(format!("{name}"), None), (format!("{name}, {with} at once"), Some(with))]
-            {
-                let out = place.path().join(format!("{kind}-{name}-{}", connections.unwrap_or(0)));
-                setup.say(&who);
-                web.reset();
-                let cost = measure::run(&mut peer.command(&web, &out, connections)?, RUN_MAX)?;
-                rows.push(row(setup, who, name.job(), kind, &web, cost));
-                // What it kept is of no interest, and there may be much of it.
-                let _ = std::fs::remove_dir_all(out.join("files"));
+            let with = options.parallel;
+            for (how, connections) in [(String::new(), None), (format!(", {with} at once"), Some(with))] {
+                rows.push(peer_row(setup, place.path(), peer, how, connections, kind, &web)?);
             }
         }
+    }
+    if let Some(spider) = peers.iter().find(|peer| peer.peer == Peer::Spider) {
+        // It is made for one site at a time, so it may show what it can do with one.
+        processors.be_with_web()?;
+        let web = web(&BenchOptions { hosts: 1, ..options.clone() }, "bench")?;
+        processors.be_elsewhere()?;
+        let how = ", all on one host".to_owned();
+        rows.push(peer_row(setup, place.path(), spider, how, Some(options.parallel), "bench", &web)?);
     }
     bars(&mut outcome, &rows, &floors[0]);
     peer_bars(&mut outcome, &rows);
@@ -148,6 +148,26 @@ pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
     outcome.figure("missing", json!(missing));
     outcome.figure("floor", json!({ "plain": floors[0], "served_gzip": floors[1] }));
     Ok(outcome)
+}
+
+/// One crawl by a peer.
+fn peer_row(
+    setup: &Setup,
+    dir: &Path,
+    peer: &Installed,
+    how: String,
+    connections: Option<usize>,
+    kind: &str,
+    web: &Web,
+) -> anyhow::Result<Row> {
+    let who = format!("{}{how}", peer.peer);
+    let out = dir.join(format!("{kind}-{}", who.replace([' ', ','], "-")));
+    setup.say(&who);
+    web.reset();
+    let cost = measure::run(&mut peer.command(web, &out, connections)?, RUN_MAX)?;
+    // What it kept is of no interest, and there may be much of it.
+    let _ = std::fs::remove_dir_all(out.join("files"));
+    Ok(row(setup, who, peer.peer.job(), kind, web, cost))
 }
 
 /// Those of the peers that can be had, and why the others cannot.

@@ -159,10 +159,12 @@ fn scrapy(dir: &Path) -> anyhow::Result<PathBuf> {
 
 fn spider(dir: &Path) -> anyhow::Result<PathBuf> {
     let program = dir.join("target/release/bench-spider");
-    if !program.exists() {
+    let source = dir.join("src/main.rs");
+    // It may be there from before it was changed here.
+    if !program.exists() || fs::read_to_string(&source).ok().as_deref() != Some(SPIDER) {
         fs::create_dir_all(dir.join("src"))?;
         fs::write(dir.join("Cargo.toml"), SPIDER_MANIFEST)?;
-        fs::write(dir.join("src/main.rs"), SPIDER)?;
+        fs::write(&source, SPIDER)?;
         let target = dir.join("target");
         run(Command::new("cargo").args(["build", "--release", "--target-dir"]).arg(target), dir)?;
     }
@@ -220,7 +222,8 @@ edition = "2021"
 spider = "2"
 "#;
 
-/// One site after the other by default, as its users crawl; as many at once as there may be connections otherwise.
+/// One site after the other by default, as its users crawl; otherwise as many at once as there may be connections, and all with
+/// one client, which is half of its cost when each site makes its own.
 const SPIDER: &str = r#"use spider::tokio;
 use spider::website::Website;
 
@@ -229,13 +232,18 @@ async fn main() {
     let mut arguments = std::env::args().skip(1);
     let seeds = std::fs::read_to_string(arguments.next().expect("a file of seeds")).expect("seeds");
     let parallel: usize = arguments.next().map_or(1, |count| count.parse().expect("a number"));
+    let client = Website::new("http://127.0.0.1/").configure_http_client();
     let room = std::sync::Arc::new(tokio::sync::Semaphore::new(parallel));
     let mut crawls = tokio::task::JoinSet::new();
     for seed in seeds.lines().map(str::to_owned) {
         let place = room.clone().acquire_owned().await.expect("never closed");
+        let client = client.clone();
         crawls.spawn(async move {
             let mut website = Website::new(&seed);
             website.with_respect_robots_txt(true);
+            if parallel > 1 {
+                website.set_http_client(client);
+            }
             website.crawl().await;
             drop(place);
         });
