@@ -124,7 +124,8 @@ fn frontier_commands() -> [Command; 2] {
         )
         .arg(option("urls", "N", "URLs that are known in the end [default: 10000000]"))
         .arg(option("drained", "N", "URLs that are handed over in the end [default: 1000000]"))
-        .arg(option("memory", "BYTES", "What it may use, page cache included [default: 2 GiB]")),
+        .arg(option("memory", "BYTES", "What it may use, page cache included [default: 2 GiB]"))
+        .arg(option("plot", "FILE", "Write a plot here, as SVG")),
         Command::new("frontier-work")
             .about("One phase of `frontier`")
             .hide(true)
@@ -277,6 +278,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
                 urls: number(matches, "urls", default.urls)?,
                 drained: number(matches, "drained", default.drained)?,
                 memory_bytes: number(matches, "memory", default.memory_bytes)?,
+                plot: matches.get_one::<String>("plot").map(PathBuf::from),
             };
             frontier(&setup, &options)?
         }

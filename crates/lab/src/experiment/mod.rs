@@ -22,6 +22,7 @@ mod journal;
 mod kills;
 mod many_hosts;
 mod memory;
+mod plot;
 mod process;
 mod web_speed;
 

@@ -7,7 +7,6 @@
 mod floor;
 mod measure;
 mod peers;
-mod plot;
 
 use std::{
     path::{Path, PathBuf},
@@ -23,7 +22,7 @@ use self::{
     measure::Cost,
     peers::Installed,
 };
-use super::{Outcome, Setup, crawler::Crawler, process::Processors, serve};
+use super::{Outcome, Setup, crawler::Crawler, plot, process::Processors, serve};
 use crate::web::{Web, WebConfig};
 pub use peers::Peer;
 
@@ -141,8 +140,7 @@ pub fn bench(setup: &Setup, options: &BenchOptions) -> anyhow::Result<Outcome> {
         let bars: Vec<(String, f64)> = rows.iter().map(|row| (row.label(), row.pages_per_cpu_s)).collect();
         let title =
             format!("pages per CPU-second, {} pages of 16 KB on {} hosts", options.pages, options.hosts);
-        std::fs::write(path, plot::bars(&title, &bars))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        plot::bars(path, &title, &bars)?;
     }
     outcome.figure("rows", json!(rows));
     outcome.figure("missing", json!(missing));

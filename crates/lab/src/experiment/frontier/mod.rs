@@ -9,7 +9,7 @@ mod work;
 
 use std::{
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 pub use work::{WorkOptions, frontier_work};
 
 use self::cgroup::Cgroup;
-use super::{Outcome, Setup};
+use super::{
+    Outcome, Setup,
+    plot::{self, Line},
+};
 
 const EXPERIMENT: &str = "frontier";
 /// From the last tenth but one to the last half.
@@ -47,11 +50,19 @@ pub struct FrontierExperiment {
     pub memory_bytes: u64,
     /// How many URLs are handed over and settled in the end.
     pub drained: u64,
+    /// Where a plot goes, as SVG.
+    pub plot: Option<PathBuf>,
 }
 
 impl Default for FrontierExperiment {
     fn default() -> FrontierExperiment {
-        FrontierExperiment { seed: 1, urls: 10_000_000, memory_bytes: 2 << 30, drained: 1_000_000 }
+        FrontierExperiment {
+            seed: 1,
+            urls: 10_000_000,
+            memory_bytes: 2 << 30,
+            drained: 1_000_000,
+            plot: None,
+        }
     }
 }
 
@@ -133,6 +144,9 @@ pub fn frontier(setup: &Setup, options: &FrontierExperiment) -> anyhow::Result<O
     phases.open_after_kill(&mut outcome)?;
     phases.open_after_stop(&mut outcome)?;
     judge_marks(&mut outcome, options.urls, &marks);
+    if let Some(path) = &options.plot {
+        draw(path, &marks)?;
+    }
     Ok(outcome)
 }
 
@@ -275,6 +289,23 @@ fn at_most(outcome: &mut Outcome, what: &str, wanted: f64, is: f64, unit: &str) 
 }
 
 /// What must hold while it grows.
+/// Draws how it does as it grows.
+fn draw(path: &Path, marks: &[Mark]) -> anyhow::Result<()> {
+    let line = |name: &str, figure: fn(&Mark) -> f64| Line {
+        name: name.to_owned(),
+        points: marks.iter().map(|mark| (mark.known as f64, figure(mark))).collect(),
+    };
+    let lines = [
+        line("processor time a URL (us)", |mark| mark.cpu_us_per_url),
+        line("read a URL (bytes)", |mark| mark.read_bytes_per_url),
+        line("written a URL (bytes)", |mark| mark.written_bytes_per_url),
+        line("resident memory (MB)", |mark| mark.rss_bytes as f64 / 1e6),
+        line("disk (MB)", |mark| mark.disk_bytes as f64 / 1e6),
+        line("longest pause (s)", |mark| mark.pause_s),
+    ];
+    plot::lines(path, "A frontier on disk as it grows", "URLs known", &lines)
+}
+
 fn judge_marks(outcome: &mut Outcome, urls: u64, marks: &[Mark]) {
     let cpu = |upto: u64| marks.iter().find(|mark| mark.known >= upto).map(|mark| mark.cpu_us_per_url);
     if let (Some(late), Some(early)) = (cpu(urls), cpu(urls / 10)) {
