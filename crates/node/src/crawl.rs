@@ -1,11 +1,11 @@
 //! A run of a crawl: performs what the agent decides and tells it what came of it.
 //!
-//! One thread runs the agent, the sieve and all connections; a second one compresses, digests and writes
-//! ([`crate::writer`]). Every action is performed in the order in which the agent gave it, and every answer comes back as
-//! an event; nothing is decided here.
+//! One thread runs the agent, the sieve and the connections of the first shard; a second one compresses, digests and writes
+//! ([`crate::writer`]). Each further shard ([`crate::shard`]) has two threads of its own for the same. Every action is performed
+//! in the order in which the agent gave it, and every answer comes back as an event; nothing is decided here.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,15 +24,17 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::archiving::Archive;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::{self, Request, Requests, Response};
 use crate::directory::{self, Directory};
 use crate::display::Display;
 use crate::dns::{self, Resolver};
-use crate::fetch::{Captured, FetchConfig, Fetcher, Outcome, SetupError};
+use crate::fetch::{Captured, FetchConfig, Outcome, SetupError};
 use crate::fetch_log::Attempt;
 use crate::memo::{Memo, Pointed};
+use crate::shard::Shards;
 use crate::summary::Summary;
 use crate::why::Crawl;
 use crate::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
@@ -122,7 +124,7 @@ struct Run {
     store: Store,
     /// How far into the archive the records of the store point.
     pointed: Pointed,
-    fetcher: Rc<Fetcher>,
+    shards: Shards,
     resolver: Rc<Resolver>,
     writing: Writing,
     inputs: UnboundedSender<Input>,
@@ -132,8 +134,6 @@ struct Run {
     answers: VecDeque<Event>,
     /// What a fetch received, from its end to the record that settles it.
     held: HashMap<FetchId, (Option<Captured>, Attempt)>,
-    /// Breaking off a fetch under way.
-    abandon: HashMap<FetchId, oneshot::Sender<()>>,
     /// People who wait for a record to become durable.
     waiting: HashMap<Ticket, oneshot::Sender<Response>>,
     ended: Option<StopReason>,
@@ -159,20 +159,26 @@ impl Run {
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
         let mut agent = Agent::new(settings, config.scope(seeds));
         let dir = directory.path();
-        let opened = writer::open(Arc::new(RealDisk), dir, config, &mut agent, Clock::now())?;
+        let mut opened = writer::open(Arc::new(RealDisk), dir, config, &mut agent, Clock::now())?;
         say_mended(&opened, display);
         let spill = directory::spill(dir);
         std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
         let (inputs, received) = unbounded_channel();
         let snapshot_at = opened.writer.end();
-        let writing = start_writing(opened.writer, inputs.clone())?;
+        let archives = std::mem::take(&mut opened.archives);
+        let writing = start_writing(opened.writer, archives, inputs.clone())?;
+        let fetched = inputs.clone();
+        let shards = Shards::start(fetch_configs(config, &spill), move |outcome| {
+            // The loop may have ended; then nobody needs the answer.
+            let _ = fetched.send(Input::Fetched(Box::new(outcome)));
+        })?;
         let requests = control::serve(&directory::control_socket(dir)).map_err(CrawlError::Control)?;
         Ok(Run {
             before: Totals::default(),
             agent,
             store: opened.store,
             pointed: opened.pointed,
-            fetcher: Fetcher::new(fetch_config(config, spill))?,
+            shards,
             resolver: Rc::new(Resolver::new(
                 config.dns,
                 config.dns_timeout,
@@ -184,7 +190,6 @@ impl Run {
             requests,
             answers: VecDeque::new(),
             held: HashMap::new(),
-            abandon: HashMap::new(),
             waiting: HashMap::new(),
             ended: None,
             unkept: false,
@@ -238,7 +243,6 @@ impl Run {
                 if let Some(error) = unkept {
                     self.stop_unkept(error);
                 }
-                self.abandon.remove(&fetched.fetch);
                 let attempt = attempt(order, &fetched, Clock::now());
                 self.held.insert(fetched.fetch, (capture, attempt));
                 self.step(Event::Fetched(fetched));
@@ -335,12 +339,8 @@ impl Run {
                         let _ = inputs.send(Input::Event(Event::Resolved { host, answer }));
                     });
                 }
-                Action::Fetch(order) => self.fetch(order),
-                Action::Abandon(fetch) => {
-                    if let Some(abandon) = self.abandon.remove(&fetch) {
-                        let _ = abandon.send(());
-                    }
-                }
+                Action::Fetch(order) => self.shards.fetch(order),
+                Action::Abandon(fetch) => self.shards.abandon(fetch),
                 Action::Write { ticket, mut record, fetch } => {
                     self.store.prune(&mut record);
                     let (capture, attempt) = match fetch.and_then(|fetch| self.held.remove(&fetch)) {
@@ -354,22 +354,6 @@ impl Run {
                 }
             }
         }
-    }
-
-    fn fetch(&mut self, order: Order) {
-        let fetch = order.fetch;
-        let (abandon, abandoned) = oneshot::channel();
-        self.abandon.insert(fetch, abandon);
-        let (fetcher, inputs) = (Rc::clone(&self.fetcher), self.inputs.clone());
-        tokio::task::spawn_local(async move {
-            let abandoned = async {
-                if abandoned.await.is_err() {
-                    std::future::pending().await
-                }
-            };
-            let outcome = fetcher.fetch(order, abandoned).await;
-            let _ = inputs.send(Input::Fetched(Box::new(outcome)));
-        });
     }
 
     /// Has the store written down when enough has happened since it was. `end` is behind the last record that is folded in.
@@ -499,7 +483,11 @@ fn say_mended(opened: &Opened, display: &Display) {
     }
 }
 
-fn start_writing(writer: writer::Writer, inputs: UnboundedSender<Input>) -> Result<Writing, CrawlError> {
+fn start_writing(
+    writer: writer::Writer,
+    archives: Vec<Archive>,
+    inputs: UnboundedSender<Input>,
+) -> Result<Writing, CrawlError> {
     /// Says that the thread has ended, however it ended.
     struct Last(UnboundedSender<Input>);
     impl Drop for Last {
@@ -508,7 +496,7 @@ fn start_writing(writer: writer::Writer, inputs: UnboundedSender<Input>) -> Resu
         }
     }
     let last = Last(inputs);
-    Writing::start(writer, move |written| {
+    Writing::start(writer, archives, move |written| {
         let _ = last.0.send(Input::Written(written));
     })
     .map_err(CrawlError::Start)
@@ -533,14 +521,18 @@ pub fn snapshot(
     store.begin_snapshot(end, &Memo::encode(memo, pointed.clone(), &agent.settings().private))
 }
 
-fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {
-    FetchConfig {
+/// What each shard may do and use: of what there is, its part.
+fn fetch_configs(config: &Config, spill_dir: &Path) -> Vec<FetchConfig> {
+    let shards = config.shards();
+    let part = |of: usize| (of / usize::from(shards)).max(1);
+    let one = |shard| FetchConfig {
+        shard,
         user_agent: config.user_agent(),
         host_headers: config.headers.clone(),
         from: config.from(),
         token: config.settings.token.clone(),
         ca_pem: config.ca_pem.clone(),
-        tls_sessions_max: config.tls_sessions_max,
+        tls_sessions_max: part(config.tls_sessions_max),
         private: config.settings.private.clone(),
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
@@ -549,14 +541,15 @@ fn fetch_config(config: &Config, spill_dir: PathBuf) -> FetchConfig {
         body_bytes_max: config.body_bytes_max,
         head_bytes_max: config.head_bytes_max,
         accept: config.accept.clone(),
-        memory_bytes: usize::try_from(config.memory_bytes).unwrap_or(usize::MAX),
+        memory_bytes: part(usize::try_from(config.memory_bytes).unwrap_or(usize::MAX)),
         spill_bytes: usize::try_from(config.spill_bytes).unwrap_or(usize::MAX),
-        spill_dir,
+        spill_dir: spill_dir.to_owned(),
         decode_bytes_max: usize::try_from(config.decode_bytes_max).unwrap_or(usize::MAX),
         decode_ratio_max: usize::try_from(config.decode_ratio_max).unwrap_or(usize::MAX),
-        idle_connections_max: config.idle_connections_max,
+        idle_connections_max: part(config.idle_connections_max),
         idle_timeout: config.idle_timeout,
-    }
+    };
+    (0..shards).map(one).collect()
 }
 
 /// What the log says of a fetch.

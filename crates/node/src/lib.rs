@@ -3,6 +3,7 @@
 //! [`crawl::run`] is a run of a crawl. Everything else is what it needs: settings ([`config`]), the crawl's directory
 //! ([`directory`]), the network ([`fetch`], [`dns`]), the disk ([`writer`]), and people ([`control`], [`display`], [`why`]).
 
+mod archiving;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -16,6 +17,7 @@ mod lost_pages;
 pub mod memo;
 pub mod report;
 pub mod seeds;
+mod shard;
 pub mod summary;
 pub mod why;
 pub mod writer;

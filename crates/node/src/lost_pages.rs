@@ -1,8 +1,8 @@
 //! Which pages that count are not in the archive any more, and whether a power cut can be the reason.
 //!
-//! A run makes its WARC files one after the other. It has each synced, its name included, before it begins the next, and the
-//! last one before it writes down that it ended. So a power cut takes at most the last file of a run that did not end, or
-//! the end of that file; whatever else is missing was there once, and somebody or something removed it.
+//! Each shard of a run makes its WARC files one after the other. It has each synced, its name included, before it begins the
+//! next, and the last one before the run writes down that it ended. So a power cut takes at most the last file of each shard of a
+//! run that did not end, or the end of that file; whatever else is missing was there once, and somebody or something removed it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -25,8 +25,8 @@ pub(crate) struct LostPages {
     pages: HashMap<Fingerprint, File>,
     /// The file of the capture that the next record names, if it is lost.
     lost: Option<File>,
-    /// The last file of the run whose records are seen.
-    last: Option<File>,
+    /// The last file of each shard of the run whose records are seen.
+    last: BTreeMap<u16, u32>,
     /// The last files of runs that did not end.
     unsynced: HashSet<File>,
 }
@@ -35,7 +35,8 @@ impl LostPages {
     /// A record names this capture, and the archive has it or not.
     pub(crate) fn see_pointer(&mut self, pointer: &Pointer, held: bool) {
         let file = (pointer.shard, pointer.file);
-        self.last = self.last.max(Some(file));
+        let last = self.last.entry(pointer.shard).or_insert(pointer.file);
+        *last = pointer.file.max(*last);
         self.lost = (!held).then_some(file);
     }
 
@@ -44,7 +45,7 @@ impl LostPages {
         let lost = self.lost.take();
         match record {
             Record::RunStarted { .. } => self.begin_run(),
-            Record::RunEnded { .. } => self.last = None,
+            Record::RunEnded { .. } => self.last.clear(),
             Record::Settled(settled) => self.settle(settled, lost),
             _ => {}
         }
@@ -62,7 +63,7 @@ impl LostPages {
     }
 
     fn begin_run(&mut self) {
-        self.unsynced.extend(self.last.take());
+        self.unsynced.extend(std::mem::take(&mut self.last));
     }
 
     fn settle(&mut self, settled: &Settled, lost: Option<File>) {

@@ -5,7 +5,7 @@
 //! whole in the archive. Captures and records of many pages are handed over together.
 //!
 //! [`Writer`] does the work and knows no thread, so that tests and the simulator drive it over a disk that fails;
-//! [`Writing`] runs one on a thread of its own.
+//! [`Writing`] runs one on a thread of its own, and beside it the archives of the other shards ([`crate::archiving`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +13,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use nephila_archive::{Capture, Compression, Content, Truncated, WarcWriter};
-use nephila_core::agent::{Agent, Cut, Ticket};
+use nephila_archive::{Compression, WarcWriter};
+use nephila_core::agent::{Agent, Ticket};
 use nephila_core::record::{Pointer, Record};
 use nephila_core::settings::Settings;
 use nephila_core::time::{Now, Wall};
@@ -23,6 +22,7 @@ use nephila_disk::Disk;
 use nephila_store::frontier::SnapshotDone;
 use nephila_store::{FrontierOptions, Journal, Store, StoreJob, StoreLimits};
 
+use crate::archiving::{Archive, Archiving, Syncing};
 use crate::config::{Compress, Config, Durability};
 use crate::directory;
 use crate::fetch::Captured;
@@ -31,7 +31,7 @@ use crate::lost_pages;
 use crate::memo::{Pointed, Replay};
 
 /// Records that are handed over together at most.
-const BATCH_MAX: usize = 256;
+pub(crate) const BATCH_MAX: usize = 256;
 
 /// How often what is written is handed on.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,9 @@ pub struct Done {
 
 /// See the module's documentation.
 pub struct Writer {
-    archive: WarcWriter,
+    archive: Archive,
+    /// The archives of other shards.
+    others: Vec<Syncing>,
     journal: Journal,
     log: FetchLog,
     pace: Pace,
@@ -126,67 +128,31 @@ pub struct Writer {
 
 impl Writer {
     /// Takes over archive, journal and log, all open and recovered.
-    pub fn new(archive: WarcWriter, journal: Journal, log: FetchLog, pace: Pace) -> Writer {
-        Writer { archive, journal, log, pace, waiting: Vec::new(), bytes_unsynced: 0 }
+    pub fn new(archive: Archive, journal: Journal, log: FetchLog, pace: Pace) -> Writer {
+        let (others, waiting) = (Vec::new(), Vec::new());
+        Writer { archive, others, journal, log, pace, waiting, bytes_unsynced: 0 }
     }
 
     /// Archives the capture and writes the record. Nothing is durable before [`Writer::commit`].
     pub fn write(&mut self, mut job: Job, now: Wall) -> Result<(), WriteError> {
-        let pointer = match job.capture.take() {
-            Some(capture) => Some(self.archive(&job, capture, now)?),
-            None => None,
-        };
-        if let Some(mut attempt) = job.attempt {
-            attempt.warc = pointer.and_then(|_| self.archive.file_name());
-            attempt.offset = pointer.map(|pointer| pointer.offset);
-            self.log.add(&attempt);
+        self.archive.archive(&mut job, now)?;
+        if let Some(attempt) = &job.attempt {
+            self.log.add(attempt);
         }
-        match &mut *job.record {
-            Record::Settled(settled) => settled.capture = pointer,
-            Record::Robots(robots) => robots.capture = pointer,
+        let capture = match &*job.record {
+            Record::Settled(settled) => settled.capture,
+            Record::Robots(robots) => robots.capture,
             // So that a run that ended has all its files, whatever a power cut does: see `lost_pages`.
-            Record::RunEnded { .. } => self.archive.sync()?,
-            _ => {}
-        }
+            Record::RunEnded { .. } => {
+                self.sync_archives()?;
+                None
+            }
+            _ => None,
+        };
+        self.bytes_unsynced += capture.map_or(0, |pointer| pointer.length.into());
         let place = self.journal.append(&job.record)?;
         self.waiting.push(Done { ticket: job.ticket, place, record: job.record });
         Ok(())
-    }
-
-    fn archive(&mut self, job: &Job, capture: Captured, now: Wall) -> Result<Pointer, WriteError> {
-        let (url, took, via, depth) = match (&*job.record, &job.attempt) {
-            (Record::Settled(settled), attempt) => {
-                let via = attempt.as_ref().and_then(|attempt| attempt.via.clone());
-                (settled.url.as_str(), settled.took, via, settled.depth)
-            }
-            (Record::Robots(robots), _) => (robots.url.as_str(), robots.took, None, 0),
-            _ => unreachable!("only attempts at URLs and robots.txt have captures"),
-        };
-        let reservation = capture.reservation;
-        let mut metadata = Vec::with_capacity(3);
-        metadata.extend(via.map(|via| ("via", via)));
-        metadata.push(("depth", depth.to_string()));
-        metadata.push(("fetchTimeMs", took.as_millis().to_string()));
-        let capture = Capture {
-            target_uri: url,
-            date: timestamp(capture.at),
-            ip: Some(capture.address),
-            protocol: capture.http2.then_some("h2"),
-            request: &capture.request,
-            response: capture.response,
-            truncated: capture.cut.map(|cut| match cut {
-                Cut::Length => Truncated::Length,
-                Cut::Time => Truncated::Time,
-                Cut::Disconnect => Truncated::Disconnect,
-            }),
-            metadata: &metadata,
-        };
-        let at = self.archive.append(&capture, timestamp(now))?;
-        if let (Content::Memory(buffer), Some(reservation)) = (capture.response, reservation) {
-            reservation.leave(buffer);
-        }
-        self.bytes_unsynced += u64::from(at.length);
-        Ok(Pointer { shard: at.shard, file: at.file, offset: at.offset, length: at.length })
     }
 
     /// Makes everything written so far durable and returns it. The archive goes first.
@@ -205,10 +171,16 @@ impl Writer {
     /// Has the disk keep what the kernel has. The archive goes first, so that no record on the disk names a capture
     /// that is not.
     pub fn sync(&mut self) -> Result<(), WriteError> {
-        self.archive.sync()?;
+        self.sync_archives()?;
         self.journal.sync()?;
         self.bytes_unsynced = 0;
         Ok(())
+    }
+
+    fn sync_archives(&mut self) -> Result<(), WriteError> {
+        let begun: Vec<_> = self.others.iter().map(Syncing::begin).collect();
+        self.archive.sync()?;
+        self.others.iter().zip(&begun).try_for_each(|(other, answer)| other.end(answer))
     }
 
     /// Finishes the open archive file and everything else, and gives back the place behind the last record. Call after the
@@ -225,10 +197,6 @@ impl Writer {
     }
 }
 
-fn timestamp(at: Wall) -> Timestamp {
-    Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX)
-}
-
 /// What has become durable.
 pub enum Written {
     /// Records, and the place of the next one.
@@ -241,26 +209,51 @@ pub enum Written {
 enum Task {
     Write(Box<Job>, Wall),
     Snapshot(Box<StoreJob>),
+    /// Another shard can archive nothing more.
+    ArchiveFailed,
 }
 
 /// A [`Writer`] on a thread of its own.
 pub struct Writing {
     tasks: Sender<Task>,
     thread: JoinHandle<Result<u64, WriteError>>,
+    /// The archives of the shards after the first.
+    archives: Vec<Archiving>,
 }
 
 impl Writing {
-    /// Starts the thread. `done` is called on it with what has become durable, and must not block for long.
-    pub fn start(writer: Writer, done: impl FnMut(Written) + Send + 'static) -> std::io::Result<Writing> {
+    /// Starts the threads: one that writes, and one for each archive of a shard after the first. `done` is called on the first
+    /// with what has become durable, and must not block for long.
+    pub fn start(
+        mut writer: Writer,
+        archives: Vec<Archive>,
+        done: impl FnMut(Written) + Send + 'static,
+    ) -> std::io::Result<Writing> {
         let (tasks, received) = channel();
+        let start = |archive| {
+            let (archived, failed) = (tasks.clone(), tasks.clone());
+            Archiving::start(
+                archive,
+                // If the writer has ended, that is known already.
+                move |job, now| drop(archived.send(Task::Write(job, now))),
+                move || drop(failed.send(Task::ArchiveFailed)),
+            )
+        };
+        let archives: Vec<Archiving> = archives.into_iter().map(start).collect::<std::io::Result<_>>()?;
+        writer.others = archives.iter().map(Archiving::syncing).collect();
         let thread =
             std::thread::Builder::new().name("writer".into()).spawn(move || run(writer, &received, done))?;
-        Ok(Writing { tasks, thread })
+        Ok(Writing { tasks, thread, archives })
     }
 
-    /// Queues a job; the agent bounds how many there can be. False once the thread has failed: [`Writing::finish`] says why.
+    /// Queues a job; the agent bounds how many there can be. False once a thread has failed: [`Writing::finish`] says why.
     pub fn write(&self, job: Job, now: Wall) -> bool {
-        self.tasks.send(Task::Write(Box::new(job), now)).is_ok()
+        let shard = job.capture.as_ref().map_or(0, |capture| usize::from(capture.shard));
+        let job = Box::new(job);
+        match shard.checked_sub(1).and_then(|other| self.archives.get(other)) {
+            Some(archive) => archive.archive(job, now),
+            None => self.tasks.send(Task::Write(job, now)).is_ok(),
+        }
     }
 
     /// Has a snapshot written once the journal before it is synced. One at a time.
@@ -275,6 +268,7 @@ impl Writing {
 
     /// Writes what is queued, closes everything and ends the thread. Gives back the place behind the last record.
     pub fn finish(self) -> Result<u64, WriteError> {
+        self.archives.into_iter().for_each(Archiving::finish);
         drop(self.tasks);
         match self.thread.join() {
             Ok(result) => result,
@@ -305,6 +299,7 @@ fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)
             match task {
                 Task::Write(job, now) => writer.write(*job, now)?,
                 Task::Snapshot(job) => snapshot = Some(job),
+                Task::ArchiveFailed => writer.others.iter().find_map(Syncing::failure).map_or(Ok(()), Err)?,
             }
             batch += 1;
             // What is taken off the queue is done: the limits are looked at before.
@@ -342,6 +337,8 @@ pub struct Opened {
     pub store: Store,
     /// Where records and captures go.
     pub writer: Writer,
+    /// Where the captures of shards after the first go.
+    pub archives: Vec<Archive>,
     /// Pages that counted, are not in the archive any more, and are fetched again.
     pub lost_pages: u64,
     /// How far into the archive the records of the store point.
@@ -370,10 +367,18 @@ pub fn open(
     if !others.is_empty() && !config.refetch_missing {
         return Err(WriteError::LostPages { archive: warcs, files: lost_pages::listed(&others) });
     }
-    if let Some(serial) = pointed.serial_max(SHARD) {
-        recovery.reserve(SHARD, serial);
+    let shards = config.shards();
+    for shard in 0..shards {
+        if let Some(serial) = pointed.serial_max(shard) {
+            recovery.reserve(shard, serial);
+        }
     }
-    let archive = WarcWriter::start(disk.clone(), warcs, warc_options(config), &recovery)?;
+    let start = |shard| -> Result<Archive, WriteError> {
+        let options = warc_options(config, shard);
+        Ok(Archive::new(WarcWriter::start(disk.clone(), warcs.clone(), options, &recovery)?))
+    };
+    let archive = start(0)?;
+    let archives = (1..shards).map(start).collect::<Result<_, _>>()?;
     let log = FetchLog::open(disk, &directory::fetch_log(dir), config.log_roll_bytes, config.log_files_max)
         .map_err(WriteError::Log)?;
     let pace = Pace {
@@ -383,7 +388,7 @@ pub fn open(
         sync_bytes: config.sync_bytes,
     };
     let lost_pages = explained.values().chain(others.values()).sum();
-    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace), lost_pages, pointed })
+    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace), archives, lost_pages, pointed })
 }
 
 fn has_warcs(disk: &dyn Disk, warcs: &Path) -> Result<bool, WriteError> {
@@ -393,7 +398,7 @@ fn has_warcs(disk: &dyn Disk, warcs: &Path) -> Result<bool, WriteError> {
     Ok(files.iter().any(|path| path.to_string_lossy().contains(".warc")))
 }
 
-fn warc_options(config: &Config) -> nephila_archive::Options {
+fn warc_options(config: &Config, shard: u16) -> nephila_archive::Options {
     let mut info = vec![
         ("software".to_owned(), format!("nephila/{}", env!("CARGO_PKG_VERSION"))),
         ("http-header-user-agent".to_owned(), config.user_agent()),
@@ -404,7 +409,7 @@ fn warc_options(config: &Config) -> nephila_archive::Options {
     info.extend((!changed.is_empty()).then(|| ("settings".to_owned(), changed.trim().replace('\n', "; "))));
     nephila_archive::Options {
         prefix: config.warc_prefix.clone(),
-        shard: SHARD,
+        shard,
         roll_bytes: config.warc_roll_bytes,
         compression: match config.compress {
             Compress::Gzip => Compression::Gzip,
@@ -428,9 +433,6 @@ pub(crate) fn store_options(config: &Config) -> FrontierOptions {
         ..FrontierOptions::default()
     }
 }
-
-/// The one writer of an agent.
-const SHARD: u16 = 0;
 
 /// The archive's own form of a pointer.
 pub fn pointer_of(pointer: &Pointer) -> nephila_archive::Pointer {

@@ -61,6 +61,7 @@ fn run(disk: &SimDisk, refetch_missing: bool, pages: &[&str]) -> Writer {
             left_out: LeftOut::default(),
         };
         let capture = Captured {
+            shard: 0,
             http2: false,
             request: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
             response: Content::Memory(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()),

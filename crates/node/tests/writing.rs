@@ -1,32 +1,79 @@
-//! The writing thread: every record that it is given comes back, however many are waiting.
+//! The writing threads: every record that they are given comes back, however many are waiting, after its capture is archived.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use nephila_archive::Content;
 use nephila_core::agent::{Agent, Ticket};
-use nephila_core::record::Record;
+use nephila_core::record::{How, LeftOut, Outcome, PageFlags, Record, Settled};
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_disk::SimDisk;
-use nephila_node::config::Config;
-use nephila_node::writer::{self, Job, Writing, Written};
+use nephila_node::config::{Config, Durability};
+use nephila_node::fetch::Captured;
+use nephila_node::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
 
+const DIR: &str = "/crawl";
 const NOW: Wall = Wall(1_800_000_000_000);
+const PAGES: u64 = 300;
+
+fn open(disk: &SimDisk, config: &Config) -> Result<Opened, WriteError> {
+    let mut agent = Agent::new(config.settings.clone(), config.scope(&[]));
+    let now = Now { mono: Mono(0), wall: NOW };
+    writer::open(Arc::new(disk.clone()), Path::new(DIR), config, &mut agent, now)
+}
+
+/// A page that a shard has fetched.
+fn page(number: u64, shard: u16) -> Job {
+    let settled = Settled {
+        url: format!("http://h{shard}.example/{number}"),
+        depth: 0,
+        how: How::Link,
+        found_in: 0,
+        attempts: 1,
+        asked: true,
+        at: NOW,
+        took: Duration::ZERO,
+        bytes: 40,
+        outcome: Outcome::Answered { status: 200 },
+        capture: None,
+        flags: PageFlags::default(),
+        found: Vec::new(),
+        left_out: LeftOut::default(),
+    };
+    let capture = Captured {
+        shard,
+        http2: false,
+        request: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        response: Content::Memory(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()),
+        address: [127, 0, 0, 1].into(),
+        at: NOW,
+        cut: None,
+        reservation: None,
+    };
+    let record = Box::new(Record::Settled(settled));
+    Job { ticket: Ticket(number), record, capture: Some(capture), attempt: None }
+}
+
+fn shard_of(done: &Done) -> u16 {
+    match &*done.record {
+        Record::Settled(settled) => settled.capture.unwrap().shard,
+        other => panic!("{other:?}"),
+    }
+}
 
 #[test]
 fn what_waits_is_all_written() {
     // So long that no batch ends by its time.
     let config = Config { settle_delay: Duration::from_secs(3_600), ..Config::default() };
-    let disk = SimDisk::new(1);
-    let mut agent = Agent::new(config.settings.clone(), config.scope(&[]));
-    let now = Now { mono: Mono(0), wall: NOW };
-    let opened = writer::open(Arc::new(disk), Path::new("/crawl"), &config, &mut agent, now).unwrap();
+    let opened = open(&SimDisk::new(1), &config).unwrap();
     let (go_on, all_queued) = mpsc::channel();
     let (written, tickets) = mpsc::channel();
     let mut first = true;
-    let writing = Writing::start(opened.writer, move |done| {
+    let writing = Writing::start(opened.writer, opened.archives, move |done| {
         if let Written::Records(records, _) = done {
             records.into_iter().for_each(|done| written.send(done.ticket).unwrap());
         }
@@ -43,4 +90,70 @@ fn what_waits_is_all_written() {
     go_on.send(()).unwrap();
     writing.finish().unwrap();
     assert_eq!(tickets.try_iter().collect::<Vec<_>>(), sent);
+}
+
+/// Each shard archives into files of its own, and whatever the power spares of the journal has its captures.
+#[test]
+fn shards_archive_before_the_journal_says_so() {
+    use Durability::{Kernel, Power};
+    for (seed, durability, killed) in
+        [(1, Kernel, false), (2, Power, false), (3, Kernel, true), (4, Power, true)]
+    {
+        let config = Config { shards: 3, warc_roll_bytes: 10_000, durability, ..Config::default() };
+        let disk = SimDisk::new(seed);
+        let opened = open(&disk, &config).unwrap();
+        let (written, records) = mpsc::channel();
+        let writing = Writing::start(opened.writer, opened.archives, move |done| {
+            if let Written::Records(records, _) = done {
+                records.into_iter().for_each(|done| written.send(done).unwrap());
+            }
+        })
+        .unwrap();
+        for number in 0..PAGES {
+            assert!(writing.write(page(number, (number % 3) as u16), NOW));
+        }
+        if killed {
+            // In the middle of it: what was told of is there, and its captures with it.
+            (0..PAGES / 2).for_each(|_| drop(records.recv().unwrap()));
+            let disk = disk.kill();
+            assert!(writing.finish().is_err());
+            let opened = open(&disk, &config).unwrap();
+            assert_eq!(opened.lost_pages, 0);
+            assert!(opened.store.known_urls() >= PAGES / 2);
+            continue;
+        }
+        writing.finish().unwrap();
+        let all: Vec<Done> = records.try_iter().collect();
+        assert!(all.iter().all(|done| u64::from(shard_of(done)) == done.ticket.0 % 3));
+        let tickets: BTreeSet<u64> = all.iter().map(|done| done.ticket.0).collect();
+        assert!(tickets.into_iter().eq(0..PAGES));
+        assert_eq!(open(&disk.power_cut(), &config).unwrap().lost_pages, 0);
+    }
+}
+
+/// A disk that fails under one shard ends all writing, with the reason.
+#[test]
+fn a_shard_that_cannot_archive_ends_the_writing() {
+    for operations in 0..40 {
+        let sync_every = Duration::from_millis(1);
+        let config = Config { shards: 3, sync_every, ..Config::default() };
+        let disk = SimDisk::new(operations);
+        let opened = open(&disk, &config).unwrap();
+        disk.fail_after(operations);
+        let (ended, has_ended) = mpsc::channel::<()>();
+        let writing = Writing::start(opened.writer, opened.archives, move |_| {
+            // Dropped with the thread.
+            let _ = &ended;
+        })
+        .unwrap();
+        for number in 0..PAGES {
+            writing.write(page(number, (number % 3) as u16), NOW);
+        }
+        assert!(has_ended.recv().is_err(), "nobody says anything, and the thread ends");
+        let error = writing.finish().unwrap_err();
+        assert!(
+            matches!(error, WriteError::Archive(_) | WriteError::Journal(_) | WriteError::Log(_)),
+            "{error}"
+        );
+    }
 }

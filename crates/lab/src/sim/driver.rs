@@ -156,6 +156,7 @@ impl<'a> Sim<'a> {
             durability: if random.percent(30) { Durability::Power } else { Durability::Kernel },
             warc_roll_bytes: ROLL_BYTES,
             // Often so little that everything is on disk.
+            shards: 1,
             store_memory_bytes: [100, 5_000, 100_000_000][random.below(3) as usize],
             settings: settings.clone(),
             ..Config::default()

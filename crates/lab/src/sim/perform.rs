@@ -128,6 +128,7 @@ impl Sim<'_> {
         }
         let cut = flight.reply.result.as_ref().ok().and_then(|answer| answer.cut);
         let capture = flight.reply.wire.take().map(|wire| Captured {
+            shard: 0,
             http2: false,
             request: format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", flight.url.path(), flight.host)
                 .into_bytes(),

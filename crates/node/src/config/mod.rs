@@ -71,6 +71,7 @@ pub struct Config {
     pub spill_bytes: u64,
     pub idle_connections_max: usize,
     pub idle_timeout: Duration,
+    pub shards: usize,
     pub out: Option<PathBuf>,
     pub compress: Compress,
     pub warc_roll_bytes: u64,
@@ -85,6 +86,9 @@ pub struct Config {
     pub log_roll_bytes: u64,
     pub log_files_max: usize,
 }
+
+/// Shards that there are at most if nobody says how many.
+const SHARDS_MAX: usize = 8;
 
 /// A header that requests to one host carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +132,7 @@ impl Default for Config {
             spill_bytes: 256_000,
             idle_connections_max: 2_048,
             idle_timeout: secs(15),
+            shards: 0,
             out: None,
             compress: Compress::Gzip,
             warc_roll_bytes: 1_000_000_000,
@@ -172,6 +177,8 @@ impl Config {
             ("max-pages", settings.max_pages != Some(0), "must be more than 0; --dry-run fetches nothing"),
             ("max-url-bytes", settings.traps.url_bytes_max >= 32, "must be at least 32 bytes"),
             ("max-segment-repeats", settings.traps.segment_repeats_max > 0, positive),
+            ("workbench-hosts", settings.hosts_max > 0, positive),
+            ("shards", self.shards <= 64, "must be at most 64"),
             ("ip-parallel", settings.ip_parallel > 0, positive),
             ("parallel", settings.parallel > 0, positive),
             ("parallel", settings.parallel <= 100_000, "must be at most 100000"),
@@ -238,6 +245,13 @@ impl Config {
             scope.add_seed(seed);
         }
         scope
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> u16 {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from).min(SHARDS_MAX);
+        let shards = if self.shards == 0 { processors() } else { self.shards };
+        u16::try_from(shards).unwrap_or(u16::MAX).max(1)
     }
 
     /// The User-Agent header.

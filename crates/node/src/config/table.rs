@@ -220,6 +220,8 @@ settings! {
         advanced "max-decode-ratio" "N" Count decode_ratio_max: "How many times its size a body may decompress to";
         advanced "memory" "SIZE" Size memory_bytes: "What all bodies in flight may take; a fetch waits for its share";
         advanced "spill" "SIZE" Size spill_bytes: "A body larger than this is kept in a file";
+        advanced "shards" "N" Count shards:
+            "Threads that fetch, each with one that archives; 0: as many as there are processors, at most 8";
         advanced "idle-connections" "N" Count idle_connections_max: "Connections kept open for later requests";
         advanced "idle-timeout" "DURATION" Span idle_timeout: "How long a connection is kept open without a request";
     }

@@ -61,6 +61,8 @@ const ACCEPT_ENCODING_VALUE: &str = "gzip, deflate, br, zstd";
 /// How requests are made. The defaults are those of docs/behaviour.md.
 #[derive(Clone, Debug)]
 pub struct FetchConfig {
+    /// The shard that fetches.
+    pub shard: u16,
     /// The User-Agent header.
     pub user_agent: String,
     /// Headers for certain hosts only.
@@ -108,6 +110,7 @@ pub struct FetchConfig {
 impl Default for FetchConfig {
     fn default() -> FetchConfig {
         FetchConfig {
+            shard: 0,
             user_agent: format!("Mozilla/5.0 (compatible; nephila/{})", env!("CARGO_PKG_VERSION")),
             host_headers: Vec::new(),
             from: None,
@@ -167,6 +170,8 @@ pub struct Outcome {
 
 /// What went over the wire.
 pub struct Captured {
+    /// The shard that fetched it.
+    pub shard: u16,
     /// The request as sent.
     pub request: Vec<u8>,
     /// The answer as received: interim heads, chunking and content coding included, and what the server may have sent
@@ -186,6 +191,7 @@ pub struct Captured {
 
 /// Makes requests.
 pub struct Fetcher {
+    shard: u16,
     store: Rc<Store>,
     connector: Connector,
     pool: Pool,
@@ -287,6 +293,7 @@ impl Fetcher {
             DecodeLimits { bytes_max: config.decode_bytes_max, ratio_max: config.decode_ratio_max };
         let store = Rc::new(Store::new(config.memory_bytes, config.spill_bytes, config.spill_dir));
         Ok(Rc::new(Fetcher {
+            shard: config.shard,
             connector: Connector::new(
                 config.ca_pem.as_deref(),
                 config.tls_sessions_max,
@@ -398,7 +405,8 @@ impl Fetcher {
         let (mut answer, response) =
             self.reader.read(order.url.clone(), order.purpose.clone(), wire, now).await?;
         answer.cut = cut;
-        Ok((answer, Captured { request, response, http2, address, at: started, cut, reservation }))
+        let shard = self.shard;
+        Ok((answer, Captured { shard, request, response, http2, address, at: started, cut, reservation }))
     }
 
     /// The headers that are for this host alone.
