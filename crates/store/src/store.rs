@@ -1,5 +1,6 @@
 //! The reading half: the records folded into sieve and queues, and questions about them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,8 +112,8 @@ pub struct Store {
     recent: Recent,
     torn_bytes: u64,
     damaged: bool,
-    /// The figures of hosts are right only after everything is decided.
-    uncertain: bool,
+    /// The figures of these hosts are right only after everything of them is decided.
+    uncertain: BTreeSet<Host>,
 }
 
 /// A snapshot on its way to the disk, with what it makes unnecessary.
@@ -163,8 +164,8 @@ impl Store {
         })?;
         store.frontier.advance(log.end());
         (store.torn_bytes, store.damaged) = (log.torn_bytes(), log.is_damaged());
-        if store.uncertain {
-            store.frontier.decide()?;
+        for host in std::mem::take(&mut store.uncertain) {
+            store.frontier.decide_host(&host)?;
         }
         Ok((store, Journal::new(log)))
     }
@@ -227,7 +228,7 @@ impl Store {
             recent: Recent::default(),
             torn_bytes: 0,
             damaged: false,
-            uncertain: false,
+            uncertain: BTreeSet::new(),
         }
     }
 
@@ -244,7 +245,9 @@ impl Store {
         let covered = place < self.frontier.place();
         match (&record, &was) {
             (Record::Settled(settled), _) if !covered => {
-                self.uncertain |= self.frontier.settle_again(place, settled)?;
+                let uncertain = self.frontier.settle_again(place, settled)?;
+                self.uncertain
+                    .extend(uncertain.then(|| identify(&settled.url)).flatten().map(|(host, _)| host));
             }
             (Record::Settled(settled), Some(_)) if !self.frontier.unsettle(place, settled)? => was = None,
             _ => {}

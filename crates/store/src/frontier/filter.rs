@@ -28,6 +28,21 @@ impl Filter {
         (urls * BITS_PER_URL).div_ceil(8)
     }
 
+    /// As it lies on disk.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(self.memory_bytes());
+        self.0.iter().flatten().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    }
+
+    /// From the disk; `None` if that makes no sense.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Filter> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let (lines, more) = words.as_chunks::<LINE_WORDS>();
+        let line = |line: &[[u8; 8]; LINE_WORDS]| line.map(u64::from_le_bytes);
+        let is_whole = rest.is_empty() && more.is_empty() && !lines.is_empty();
+        is_whole.then(|| Filter(lines.iter().map(line).collect()))
+    }
+
     pub(super) fn insert(&mut self, print: &[u8; 12]) {
         let (line, bits) = self.place(print);
         for bit in positions(bits) {
@@ -71,5 +86,9 @@ mod tests {
         let wrong = (6_000..106_000).filter(|number| filter.contains(&print(*number))).count();
         assert!((100..2_000).contains(&wrong), "{wrong} of 100,000");
         assert!(filter.memory_bytes() <= Filter::bytes_for(6_000) + 64);
+        let mut bytes = Vec::new();
+        filter.encode(&mut bytes);
+        assert!(Filter::decode(&bytes).is_some_and(|again| again.0 == filter.0));
+        assert!(Filter::decode(&bytes[8..]).is_none() && Filter::decode(&[]).is_none());
     }
 }

@@ -447,15 +447,23 @@ impl Hosts {
         Ok(())
     }
 
-    /// Moves blocks out of segments that are nearly empty.
-    pub(super) fn evacuate(&mut self, heap: &mut Heap, segments: &[u32]) -> Result<()> {
-        for block in &mut self.blocks {
-            let Some(blob) = block.blob.filter(|blob| Heap::is_in(*blob, segments)) else { continue };
+    /// Moves a block out of segments that are nearly empty, from block `from` on. Gives back where to go on, unless there is no
+    /// other.
+    pub(super) fn evacuate(
+        &mut self,
+        heap: &mut Heap,
+        segments: &[u32],
+        from: usize,
+    ) -> Result<Option<usize>> {
+        let sparse = |block: &Block| block.blob.is_some_and(|blob| Heap::is_in(blob, segments));
+        let next = self.blocks.iter().enumerate().skip(from).find(|(_, block)| sparse(block));
+        let Some((at, _)) = next else { return Ok(None) };
+        if let Some(blob) = self.blocks[at].blob {
             heap.read(blob, &mut self.bytes)?;
-            block.blob = Some(heap.append(&self.bytes)?);
+            self.blocks[at].blob = Some(heap.append(&self.bytes)?);
             heap.free(blob);
         }
-        Ok(())
+        Ok(Some(at + 1))
     }
 
     /// All that a snapshot has to say: the blocks, what is noted, and the queues in memory as if they were noted.

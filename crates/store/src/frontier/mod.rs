@@ -25,6 +25,7 @@ mod hosts;
 mod kept_out;
 mod key;
 mod moving;
+mod op;
 mod options;
 mod queue;
 mod sieve;
@@ -46,8 +47,9 @@ use self::heap::{Access, Blob, Heap};
 use self::hosts::{HostLimits, Hosts};
 use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
 use self::key::{HostKey, Key};
+use self::op::Stage;
 use self::queue::{Entry, class_of, encode_entry, host_of_chunk};
-use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits, Stage};
+use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits};
 use self::snapshot::Snapshot;
 use self::visiting::stored;
 use crate::log::{self, Log};
@@ -110,6 +112,13 @@ pub enum Progress {
     Settled,
 }
 
+/// Segments of blocks that are being emptied, and at which blocks to go on.
+struct Emptied {
+    segments: Vec<u32>,
+    sieve: Option<usize>,
+    hosts: Option<usize>,
+}
+
 /// What the frontier takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -154,6 +163,8 @@ pub struct Frontier {
     entry: Vec<u8>,
     /// Chunks of a segment that is being emptied; some are dead.
     to_move: Vec<Blob>,
+    /// Segments of blocks that are being emptied.
+    emptied: Option<Emptied>,
     snapshot_bytes: u64,
     /// Where the round over all hosts goes on.
     hand: HostKey,
@@ -255,6 +266,7 @@ impl Frontier {
             decisions: Vec::new(),
             entry: Vec::new(),
             to_move: Vec::new(),
+            emptied: None,
             snapshot_bytes: 0,
             hand: HostKey::from_bytes([0; 8]),
         };
@@ -376,6 +388,7 @@ impl Frontier {
 
     fn relieve(&mut self) -> Result<()> {
         self.move_chunks(CHUNKS_MOVED)?;
+        self.move_block()?;
         if self.sieve.is_full() {
             let mut decisions = std::mem::take(&mut self.decisions);
             self.sieve.relieve(&mut self.blocks, &mut decisions)?;
@@ -391,6 +404,12 @@ impl Frontier {
     pub fn decide(&mut self) -> Result<Admitted> {
         self.decide_range(&Range::All)?;
         self.relieve()?;
+        Ok(self.decided())
+    }
+
+    /// Decides every offer of a host.
+    pub fn decide_host(&mut self, host: &Host) -> Result<Admitted> {
+        self.decide_range(&Range::Host(host.clone()))?;
         Ok(self.decided())
     }
 
@@ -497,10 +516,12 @@ impl Frontier {
     }
 
     /// The same when records are folded again. True if it cannot be said at once whether the URL was known: then the figures
-    /// are right only after [`Frontier::decide`].
+    /// of its host are right only after [`Frontier::decide_host`].
     pub fn settle_again(&mut self, place: u64, settled: &Settled) -> Result<bool> {
         let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(false) };
-        let uncertain = self.sieve.is_uncertain(&Key::new(self.key_of(&host), fingerprint));
+        let key = Key::new(self.key_of(&host), fingerprint);
+        self.sieve.prepare(&self.blocks, &key)?;
+        let uncertain = self.sieve.is_uncertain(&key);
         self.settle(place, settled)?;
         Ok(uncertain)
     }
@@ -614,18 +635,29 @@ impl Frontier {
         self.end_snapshot(done)
     }
 
-    /// Moves what is left in segments that are nearly empty, so that their room comes back. Blocks move at once, as there are
-    /// few; chunks a few at a time, by and by.
+    /// Begins to move what is left in segments that are nearly empty, so that their room comes back: a little at a time.
     fn empty_sparse_segments(&mut self) -> Result<()> {
-        let sparse = self.blocks.sparse(SPARSE_PERCENT);
-        if !sparse.is_empty() {
-            self.sieve.evacuate(&mut self.blocks, &sparse)?;
-            self.hosts.evacuate(&mut self.blocks, &sparse)?;
+        if self.emptied.is_none() {
+            let segments = self.blocks.sparse(SPARSE_PERCENT);
+            self.emptied =
+                (!segments.is_empty()).then_some(Emptied { segments, sieve: Some(0), hosts: Some(0) });
         }
         if self.to_move.is_empty()
             && let Some(segment) = self.chunks.sparse(SPARSE_PERCENT).first()
         {
             self.to_move = self.chunks.blobs(*segment)?;
+        }
+        Ok(())
+    }
+
+    fn move_block(&mut self) -> Result<()> {
+        let Some(emptied) = &mut self.emptied else { return Ok(()) };
+        if let Some(from) = emptied.sieve {
+            emptied.sieve = self.sieve.evacuate(&mut self.blocks, &emptied.segments, from)?;
+        } else if let Some(from) = emptied.hosts {
+            emptied.hosts = self.hosts.evacuate(&mut self.blocks, &emptied.segments, from)?;
+        } else {
+            self.emptied = None;
         }
         Ok(())
     }

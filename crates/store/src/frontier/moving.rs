@@ -3,7 +3,7 @@
 use nephila_core::record::Found;
 use nephila_core::url::{Fingerprint, Host};
 
-use super::sieve::Stage;
+use super::op::Stage;
 use super::{Frontier, Range};
 use crate::Result;
 

@@ -103,9 +103,11 @@ struct Class {
     urls: u64,
     bytes: u64,
     /// What comes first, as far as it was read; `read` of it is used up.
+    #[serde(with = "serde_bytes")]
     head: Vec<u8>,
     read: usize,
     chunks: VecDeque<Blob>,
+    #[serde(with = "serde_bytes")]
     tail: Vec<u8>,
 }
 
@@ -128,6 +130,7 @@ pub(super) struct Queue {
     late: BTreeMap<(Wall, u64), Entry>,
     late_next: u64,
     /// What the owner wants to be kept with the host,
+    #[serde(with = "serde_bytes")]
     pub(super) memo: Vec<u8>,
     /// and until when it does not want to hear of it.
     pub(super) away_until: Wall,

@@ -5,13 +5,14 @@
 //! block is written anew (check-and-update in batches, as in Mercator's and DRUM's sieves). A filter in memory says of
 //! most new URLs at once that nobody knows them, so that only URLs that are probably known wait.
 //!
-//! Costs: 20 bytes of disk and about 2 bytes of memory a known URL, and [`OP_BYTES`] for what is noted.
+//! Costs: 22 bytes of disk and about 2 bytes of memory a known URL, and [`OP_BYTES`] for what is noted.
 
 use std::ops::RangeInclusive;
 
 use super::filter::Filter;
 use super::heap::{Blob, Heap};
 use super::key::{HostKey, Key, Place};
+use super::op::{Kind, Op, Stage, Value};
 use crate::Result;
 
 /// Bytes of memory that a noted change takes.
@@ -24,120 +25,6 @@ const RUN_BYTES: usize = 12;
 const BLOCK_OPS: usize = 2;
 /// The filter of a block has room for this part more than the block holds at least.
 const FILTER_PART: usize = 8;
-
-/// How far a URL has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// In the queue of its host, in this class; the place is that of the record that it was found in.
-    Queued { class: u8 },
-    /// Tried, and to be tried again; the place is that of the last attempt, here and below.
-    Tried,
-    /// Done.
-    Settled,
-}
-
-/// What is known of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Value {
-    pub(super) stage: Stage,
-    pub(super) place: Place,
-}
-
-impl Value {
-    fn encode(self) -> [u8; 8] {
-        let (stage, class) = match self.stage {
-            Stage::Queued { class } => (0, class),
-            Stage::Tried => (1, 0),
-            Stage::Settled => (2, 0),
-        };
-        let [a, b, c, d, e, f] = self.place.bytes();
-        [stage, class, a, b, c, d, e, f]
-    }
-
-    fn decode([stage, class, a, b, c, d, e, f]: [u8; 8]) -> Option<Value> {
-        let stage = match stage {
-            0 => Stage::Queued { class },
-            1 => Stage::Tried,
-            2 => Stage::Settled,
-            _ => return None,
-        };
-        Some(Value { stage, place: Place::from_bytes([a, b, c, d, e, f]) })
-    }
-}
-
-/// What is noted of a URL until its block is read.
-#[derive(Clone, Copy)]
-pub(super) struct Op {
-    key: Key,
-    kind: Kind,
-    class: u8,
-    place: Place,
-    /// Which of the URLs of its record it is.
-    index: [u8; 3],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// It was not known and is queued.
-    New,
-    /// It may be known.
-    Check,
-    /// It may be known; if it is not, it stays so.
-    Probe,
-    /// It is not to be known any more.
-    Forget,
-    Tried,
-    Settled,
-}
-
-impl Kind {
-    /// Whether somebody waits for what comes of it.
-    fn is_question(self) -> bool {
-        matches!(self, Kind::Check | Kind::Probe)
-    }
-}
-
-impl Op {
-    const ENCODED_BYTES: usize = Key::BYTES + 11;
-
-    fn new(key: Key, kind: Kind, class: u8, place: u64, index: usize) -> Op {
-        let [x, y, z, ..] = (index as u32).to_le_bytes();
-        Op { key, kind, class, place: Place::new(place), index: [x, y, z] }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        let kind = match self.kind {
-            Kind::New => 0,
-            Kind::Check => 1,
-            Kind::Tried => 2,
-            Kind::Settled => 3,
-            Kind::Probe => 4,
-            Kind::Forget => 5,
-        };
-        out.extend_from_slice(self.key.bytes());
-        out.extend_from_slice(&[kind, self.class]);
-        out.extend_from_slice(&self.place.bytes());
-        out.extend_from_slice(&self.index);
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Op> {
-        let (key, rest) = bytes.split_first_chunk::<{ Key::BYTES }>()?;
-        let ([kind, class, a, b, c, d, e, f, x, y, z], []) = rest.split_first_chunk::<11>()? else {
-            return None;
-        };
-        let kind = match kind {
-            0 => Kind::New,
-            1 => Kind::Check,
-            2 => Kind::Tried,
-            3 => Kind::Settled,
-            4 => Kind::Probe,
-            5 => Kind::Forget,
-            _ => return None,
-        };
-        let place = Place::from_bytes([*a, *b, *c, *d, *e, *f]);
-        Some(Op { key: Key::from_bytes(*key), kind, class: *class, place, index: [*x, *y, *z] })
-    }
-}
 
 /// What became of a URL that was offered and not decided at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,11 +75,13 @@ struct Block {
     blob: Option<Blob>,
     urls: u32,
     filter: Option<Filter>,
+    /// The filter as it was when the block was written, so that it need not be made again after a restart.
+    filter_blob: Option<Blob>,
     ops: Vec<Op>,
 }
 
 /// Where a block begins and what it holds, for a snapshot.
-pub(super) type BlockState = (Vec<u8>, Option<Blob>, u32);
+pub(super) type BlockState = (Vec<u8>, Option<Blob>, u32, Option<Blob>);
 
 /// What the sieve may use.
 #[derive(Clone, Copy)]
@@ -320,6 +209,12 @@ impl Sieve {
     pub(super) fn forget(&mut self, key: Key, place: u64) {
         let at = self.block_of(&key);
         self.note(at, Op::new(key, Kind::Forget, 0, place, 0));
+    }
+
+    /// Makes sure that there is a filter for a URL's block, if there is room for one.
+    pub(super) fn prepare(&mut self, heap: &Heap, key: &Key) -> Result<()> {
+        let at = self.block_of(key);
+        if self.blocks[at].filter.is_none() { self.make_filter(heap, at) } else { Ok(()) }
     }
 
     /// Whether it cannot be said at once that a URL is known or not: nobody has decided about it, or there is no filter.
@@ -471,12 +366,18 @@ impl Sieve {
             let fits = self.filter_bytes + Filter::bytes_for(room) <= self.limits.filter_bytes_max;
             let filter = fits.then(|| filter_of(room, entries));
             self.filter_bytes += filter.as_ref().map_or(0, Filter::memory_bytes);
-            let block = Block { blob: Some(blob), urls: entries.len() as u32, filter, ops: Vec::new() };
+            let mut filter_blob = None;
+            if let Some(filter) = &filter {
+                self.bytes.clear();
+                filter.encode(&mut self.bytes);
+                filter_blob = Some(heap.append(&self.bytes)?);
+            }
+            let urls = entries.len() as u32;
+            let block = Block { blob: Some(blob), urls, filter, filter_blob, ops: Vec::new() };
             blocks.push((entries[0].0, block));
         }
-        if let Some(blob) = self.blocks[at].blob {
-            heap.free(blob);
-        }
+        let Block { blob, filter_blob, .. } = &self.blocks[at];
+        blob.iter().chain(filter_blob).for_each(|blob| heap.free(*blob));
         self.filter_bytes -= self.blocks[at].filter.as_ref().map_or(0, Filter::memory_bytes);
         let count = blocks.len().max(1);
         if let Some(first) = blocks.first_mut() {
@@ -516,8 +417,16 @@ impl Sieve {
         if self.filter_bytes + Filter::bytes_for(room) > self.limits.filter_bytes_max {
             return Ok(());
         }
-        self.read_block(heap, at)?;
-        let mut filter = filter_of(room, &self.old);
+        let mut filter = match self.blocks[at].filter_blob {
+            Some(blob) => {
+                heap.read(blob, &mut self.bytes)?;
+                Filter::decode(&self.bytes).ok_or_else(|| heap.corrupt(blob, "a filter makes no sense"))?
+            }
+            None => {
+                self.read_block(heap, at)?;
+                filter_of(room, &self.old)
+            }
+        };
         for op in &self.blocks[at].ops {
             filter.insert(&op.key.fingerprint());
         }
@@ -571,21 +480,34 @@ impl Sieve {
         Ok(())
     }
 
-    /// Moves blocks out of segments that are nearly empty.
-    pub(super) fn evacuate(&mut self, heap: &mut Heap, segments: &[u32]) -> Result<()> {
-        for block in &mut self.blocks {
-            let Some(blob) = block.blob.filter(|blob| Heap::is_in(*blob, segments)) else { continue };
-            heap.read(blob, &mut self.bytes)?;
-            block.blob = Some(heap.append(&self.bytes)?);
-            heap.free(blob);
+    /// Moves a block out of segments that are nearly empty, from block `from` on. Gives back where to go on, unless there is no
+    /// other.
+    pub(super) fn evacuate(
+        &mut self,
+        heap: &mut Heap,
+        segments: &[u32],
+        from: usize,
+    ) -> Result<Option<usize>> {
+        let sparse = |blob: &Option<Blob>| blob.is_some_and(|blob| Heap::is_in(blob, segments));
+        let rest = self.blocks.iter().enumerate().skip(from);
+        let next = rest.clone().find(|(_, block)| sparse(&block.blob) || sparse(&block.filter_blob));
+        let Some((at, _)) = next else { return Ok(None) };
+        let Block { blob, filter_blob, .. } = &mut self.blocks[at];
+        for blob in blob.iter_mut().chain(filter_blob).filter(|blob| Heap::is_in(**blob, segments)) {
+            heap.read(*blob, &mut self.bytes)?;
+            let moved = heap.append(&self.bytes)?;
+            heap.free(std::mem::replace(blob, moved));
         }
-        Ok(())
+        Ok(Some(at + 1))
     }
 
     /// All that a snapshot has to say: the blocks, and what is noted.
     pub(super) fn state(&self) -> (Vec<BlockState>, Vec<u8>) {
         let blocks = self.firsts.iter().zip(&self.blocks);
-        let blocks = blocks.map(|(first, block)| (first.bytes().to_vec(), block.blob, block.urls)).collect();
+        let state = |(first, block): (&Key, &Block)| {
+            (first.bytes().to_vec(), block.blob, block.urls, block.filter_blob)
+        };
+        let blocks = blocks.map(state).collect();
         let mut ops = Vec::with_capacity(self.ops * Op::ENCODED_BYTES);
         for op in self.blocks.iter().flat_map(|block| &block.ops) {
             op.encode(&mut ops);
@@ -598,9 +520,9 @@ impl Sieve {
         let mut sieve = Sieve::new(limits);
         sieve.firsts.clear();
         sieve.blocks.clear();
-        for (first, blob, urls) in blocks {
+        for (first, blob, urls, filter_blob) in blocks {
             sieve.firsts.push(Key::from_bytes(first.try_into().ok()?));
-            sieve.blocks.push(Block { blob, urls, ..Block::default() });
+            sieve.blocks.push(Block { blob, urls, filter_blob, ..Block::default() });
         }
         if sieve.firsts.first() != Some(&Key::FIRST) || !sieve.firsts.is_sorted() {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
-//! 8   u32      format, now 1
+//! 8   u32      format, now 2
 //! 12  five sections, each: u64 length, u32 CRC-32, bytes
 //!     the head (postcard), what the sieve has noted, what is noted of hosts, URLs by host, the owner's memo
 //! ```
@@ -22,7 +22,7 @@ use crate::{Error, Result};
 const FILE_NAME: &str = "snapshot";
 const NEW_NAME: &str = "snapshot.new";
 const MAGIC: [u8; 8] = *b"NEPHILAS";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const FILE_HEAD_BYTES: usize = 12;
 const SECTION_HEAD_BYTES: usize = 12;
 

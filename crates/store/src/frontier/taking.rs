@@ -8,8 +8,8 @@ use nephila_core::url::{Fingerprint, Host, Url, identify};
 
 use super::Frontier;
 use super::key::{HostKey, Key};
+use super::op::Stage;
 use super::queue::Entry;
-use super::sieve::Stage;
 use crate::Result;
 
 impl Frontier {
