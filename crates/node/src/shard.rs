@@ -7,16 +7,20 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 
-use nephila_core::agent::{FetchId, Order};
+use nephila_core::agent::{FetchError, FetchId, Fetched, Order};
+use nephila_core::record::Failure;
 use nephila_core::url::Host;
 use nephila_store::frontier::partition_of;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
+use crate::clock::Clock;
 use crate::crawl::CrawlError;
 use crate::fetch::{FetchConfig, Fetcher, Outcome, SetupError};
 
@@ -47,7 +51,8 @@ impl Hands {
                     std::future::pending().await
                 }
             };
-            let outcome = fetcher.fetch(order, abandoned).await;
+            let lost = order.clone();
+            let outcome = caught(fetcher.fetch(order, abandoned)).await.unwrap_or_else(|| broken(lost));
             under_way.borrow_mut().remove(&fetch);
             done(outcome);
         });
@@ -59,6 +64,29 @@ impl Hands {
             let _ = abandon.send(());
         }
     }
+}
+
+/// What a future comes to, or nothing if it panics: an answer that breaks a parser must not keep its host, and the end of the
+/// crawl, waiting for ever.
+async fn caught<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Some(output)),
+            Err(_) => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
+/// The outcome of a fetch that panicked.
+fn broken(order: Order) -> Outcome {
+    let now = Clock::now().mono;
+    let error = FetchError { failure: Failure::Malformed, detail: "reading it failed: a panic".to_owned() };
+    let (contacted, result) = (order.addresses.clone(), Err(error));
+    let fetched = Fetched { fetch: order.fetch, started: now, ended: now, contacted, result };
+    Outcome { order, fetched, capture: None, unkept: None }
 }
 
 enum Ask {
@@ -144,5 +172,26 @@ impl Shards {
         for thread in &self.others {
             let _ = thread.asks.send(Ask::Abandon(fetch));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_outcome() {
+        assert_eq!(caught(async { 7 }).await, Some(7));
+        let breaks = |after: u32| async move {
+            for _ in 0..after {
+                tokio::task::yield_now().await;
+            }
+            assert!(after > 9, "this is meant to happen");
+            after
+        };
+        assert_eq!(
+            (caught(breaks(0)).await, caught(breaks(3)).await, caught(breaks(10)).await),
+            (None, None, Some(10))
+        );
     }
 }
