@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::record::{Found, How, Record};
-use nephila_core::url::{Fingerprint, identify};
+use nephila_core::url::{Fingerprint, Origin, identify};
 use nephila_disk::Disk;
+use serde::Deserialize;
 
 use crate::frontier::Texts;
 use crate::log::{Log, LogReader};
@@ -52,6 +53,14 @@ pub(crate) struct Records {
     last: RefCell<Option<(u64, Record)>>,
 }
 
+/// How a [`Record`] begins, up to the page that it is about: what follows it is not looked at.
+#[derive(Deserialize)]
+enum Beginning {
+    Seeds(()),
+    Settled(String),
+    Robots((Origin, String)),
+}
+
 impl Records {
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Records {
         Records { log: LogReader::new(disk, dir), last: RefCell::default() }
@@ -66,12 +75,12 @@ impl Records {
 
     /// The page that the record at a place is about.
     pub(crate) fn page(&self, place: u64) -> Option<String> {
-        let page = |record: &Record| match record {
-            Record::Settled(settled) => Some(settled.url.clone()),
-            Record::Robots(robots) => Some(robots.url.clone()),
-            _ => None,
-        };
-        self.ask(place, page).ok()?
+        let mut payload = Vec::new();
+        self.log.read(place, &mut payload).ok()?;
+        match postcard::from_bytes(&payload).ok()? {
+            Beginning::Settled(url) | Beginning::Robots((_, url)) => Some(url),
+            Beginning::Seeds(()) => None,
+        }
     }
 
     /// Asks the record at a place, which is read once if it is asked again and again.
@@ -120,4 +129,69 @@ pub(crate) fn shorten(payload: &[u8], out: &mut Vec<u8>) {
     }
     // Writing to memory does not fail.
     let _ = postcard::to_io(&record, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use nephila_core::record::{Outcome, RobotsOutcome, RobotsRecord, Settled};
+    use nephila_core::time::Wall;
+    use nephila_core::url::Url;
+    use nephila_disk::SimDisk;
+
+    use super::*;
+
+    /// `Beginning` has to follow what `Record` is.
+    #[test]
+    fn the_page_of_a_record_is_read_without_the_rest() {
+        let (disk, dir): (Arc<dyn Disk>, _) = (Arc::new(SimDisk::new(1)), Path::new("/store"));
+        let mut journal = Journal(Log::open(&disk, dir, 0, SEGMENT_BYTES, &mut |_, _| Ok(())).unwrap());
+        let url = "http://a.example/robots.txt?x";
+        let found =
+            |count: usize| vec![Found { url: url.into(), depth: 1, how: How::Link, redirects: 0 }; count];
+        let robots = |count: usize| {
+            Record::Robots(RobotsRecord {
+                origin: Origin::of(&Url::parse("https://b.example:81/").unwrap()),
+                url: url.into(),
+                at: Wall(1),
+                took: Default::default(),
+                bytes: 2,
+                status: Some(200),
+                outcome: RobotsOutcome::Elsewhere,
+                capture: None,
+                found: found(count),
+            })
+        };
+        let settled = |count: usize| {
+            Record::Settled(Settled {
+                url: url.into(),
+                depth: 1,
+                how: How::Link,
+                found_in: 0,
+                attempts: 1,
+                asked: true,
+                at: Wall(1),
+                took: Default::default(),
+                bytes: 2,
+                outcome: Outcome::Answered { status: 200 },
+                capture: None,
+                flags: Default::default(),
+                found: found(count),
+                left_out: Default::default(),
+            })
+        };
+        for (record, page) in [
+            (Record::Seeds(found(3)), None),
+            (settled(0), Some(url)),
+            (settled(10_000), Some(url)),
+            (robots(0), Some(url)),
+            (robots(200), Some(url)),
+            (Record::RunStarted { at: Wall(0) }, None),
+        ] {
+            let place = journal.append(&record).unwrap();
+            journal.flush().unwrap();
+            let records = Records::new(Arc::clone(&disk), dir);
+            assert_eq!(records.page(place).as_deref(), page);
+            assert_eq!(records.read(place).unwrap(), record);
+        }
+    }
 }

@@ -24,7 +24,7 @@
 //!   places that were given out stay right.
 //! - After a sync that fails nothing is accepted any more: the kernel may have dropped the pages and say yes next time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,8 @@ pub(crate) const FORMAT: u32 = 2;
 const HEAD_BYTES: usize = 24;
 /// An append flushes first when this much is waiting.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
+/// How much of a segment is read at once when one frame is: nearly all are shorter.
+const FRAME_BYTES_USUAL: usize = 4 << 10;
 /// How much is read at once when all is read.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Segments that are kept open for reading.
@@ -463,6 +465,8 @@ pub(crate) struct Segment {
     start: u64,
     /// The place behind it, if it is not written to any more.
     end: Option<u64>,
+    /// It holds the places before this one at least.
+    seen: Cell<u64>,
 }
 
 impl Segment {
@@ -473,7 +477,7 @@ impl Segment {
         let mut found = [0; HEAD_BYTES];
         let count = read_full(&*file, 0, &mut found).map_err(Error::io("read", &path))?;
         if found == head(start) {
-            return Ok(Some(Segment { file, path, start, end: None }));
+            return Ok(Some(Segment { file, path, start, end: None, seen: Cell::new(start) }));
         }
         let length = file.len().map_err(Error::io("measure", &path))?;
         // The head is synced before the first frame is written.
@@ -485,28 +489,41 @@ impl Segment {
         Err(Error::NotAJournal { path })
     }
 
-    /// Whether a place is in it, as far as is known without asking the disk: an open one may have ended meanwhile.
+    /// Whether a place is in it: an open one may have ended meanwhile, or have grown.
     fn holds(&self, place: u64) -> bool {
-        match self.end {
-            Some(end) => place < end,
-            None => self.file.len().is_ok_and(|length| place < self.start + length - HEAD_BYTES as u64),
+        if let Some(end) = self.end {
+            return place < end;
         }
+        if place >= self.seen.get()
+            && let Ok(length) = self.file.len()
+        {
+            self.seen.set(self.start + length.saturating_sub(HEAD_BYTES as u64));
+        }
+        place < self.seen.get()
     }
 
     fn frame(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
         let corrupt = |what| Error::Corrupt { path: self.path.clone(), place, what };
         let offset = HEAD_BYTES as u64 + (place - self.start);
-        let mut head = [0; FRAME_HEAD_BYTES];
         let io = |source| Error::io("read", &self.path)(source);
-        let count = read_full(&*self.file, offset, &mut head).map_err(io)?;
-        let (bytes, checksum) = split(&head);
-        if count < FRAME_HEAD_BYTES || bytes == 0 || bytes > FRAME_BYTES_MAX {
+        payload.clear();
+        payload.resize(FRAME_BYTES_USUAL, 0);
+        let count = read_full(&*self.file, offset, payload).map_err(io)?;
+        payload.truncate(count);
+        let Some(head) = payload.first_chunk::<FRAME_HEAD_BYTES>() else { return Err(corrupt("no frame")) };
+        let (bytes, checksum) = split(head);
+        if bytes == 0 || bytes > FRAME_BYTES_MAX {
             return Err(corrupt("no frame"));
         }
-        payload.clear();
+        payload.drain(..FRAME_HEAD_BYTES);
+        let had = payload.len();
         payload.resize(bytes, 0);
-        let count = read_full(&*self.file, offset + FRAME_HEAD_BYTES as u64, payload).map_err(io)?;
-        if count < bytes || frame_checksum(place, payload) != checksum {
+        let mut whole = had >= bytes;
+        if !whole {
+            let behind = offset + (FRAME_HEAD_BYTES + had) as u64;
+            whole = read_full(&*self.file, behind, &mut payload[had..]).map_err(io)? == bytes - had;
+        }
+        if !whole || frame_checksum(place, payload) != checksum {
             return Err(corrupt("the checksum is wrong"));
         }
         Ok(())

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry as MapEntry;
 use nephila_core::agent::{Admitted, Due, Kept, OverLimit, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
@@ -18,7 +17,7 @@ use crate::frontier::{Frontier, FrontierOptions, Progress, Range, SnapshotDone, 
 use crate::history;
 use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
 use crate::log::{self, Log};
-use crate::recent::Recent;
+use crate::recent::{Print, Recent};
 use crate::{Error, Result};
 
 /// The directory of the store in a crawl's directory.
@@ -275,9 +274,7 @@ impl Store {
     /// next answer.
     pub fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
         for found in record.found() {
-            if let Some((host, fingerprint)) = identify(&found.url) {
-                self.recent.add(&host, fingerprint, found.depth);
-            }
+            self.recent.add(self.recent.print(&found.url), found.depth);
         }
         self.frontier.admit(place, record)
     }
@@ -330,23 +327,17 @@ impl Store {
             Record::Robots(robots) => &mut robots.found,
             _ => return,
         };
-        let mut depths: HashMap<(Host, Fingerprint), u16> = HashMap::new();
+        let mut depths: HashMap<Print, u32> = HashMap::new();
         found.retain(|found| {
-            let Some((host, fingerprint)) = identify(&found.url) else { return false };
-            if self.recent.knows(&host, fingerprint, found.depth) {
+            let print = self.recent.print(&found.url);
+            if self.recent.knows(print, found.depth) {
                 return keeps_seeds && found.how == How::Seed;
             }
-            match depths.entry((host, fingerprint)) {
-                MapEntry::Occupied(mut depth) if found.depth < *depth.get() => {
-                    depth.insert(found.depth);
-                    true
-                }
-                MapEntry::Occupied(_) => false,
-                MapEntry::Vacant(depth) => {
-                    depth.insert(found.depth);
-                    true
-                }
-            }
+            let depth = u32::from(found.depth);
+            let nearest = depths.entry(print).or_insert(u32::MAX);
+            let is_nearer = depth < *nearest;
+            *nearest = depth.min(*nearest);
+            is_nearer
         });
     }
 
