@@ -3,6 +3,7 @@
 //! Keys and fields are those that the indexers of other archives write for the same records, down to the odd ones: a
 //! status or type is taken from the head as it is, and missing fields are left out. Lines are ASCII.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -153,42 +154,49 @@ impl fmt::Display for Ascii<'_> {
 
 /// Status and media type, read from a head without asking whether it is valid.
 fn status_and_mime(head: &[u8]) -> (Option<String>, Option<String>) {
-    let mut lines = head.split(|byte| *byte == b'\n').map(text).map(|line| line.trim_end().to_owned());
+    let mut lines = head.split(|byte| *byte == b'\n').map(text);
     let first = lines.next().unwrap_or_default();
-    let after = first.split_once(' ').map_or("", |(_, rest)| rest.trim());
-    let mut headers: Vec<(String, String)> = Vec::new();
-    // Whether the line above was a header, once there was one.
+    let after = first.trim_end().split_once(' ').map_or("", |(_, rest)| rest.trim());
+    let mut any = false;
+    let mut media_type: Option<String> = None;
+    // Whether there was a line above, and whether it was part of the type.
     let mut above = None;
-    for line in lines.take_while(|line| !line.is_empty()) {
-        if let Some(header_above) = above
+    for line in lines {
+        let line = line.trim_end();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(of_type) = above
             && line.starts_with([' ', '\t'])
         {
             // A folded line shares the fate of the line above it.
-            if let Some((_, value)) = headers.last_mut().filter(|_| header_above) {
-                value.push_str(&line);
+            if let Some(value) = media_type.as_mut().filter(|_| of_type) {
+                value.push_str(line);
             }
             continue;
         }
-        let header = line.split_once(':');
-        above = Some(header.is_some());
-        if let Some((name, value)) = header {
-            headers.push((name.trim_end_matches([' ', '\t']).to_lowercase(), value.trim_start().to_owned()));
+        above = Some(false);
+        let Some((name, value)) = line.split_once(':') else { continue };
+        any = true;
+        if media_type.is_none() && name.trim_end_matches([' ', '\t']).eq_ignore_ascii_case("content-type") {
+            media_type = Some(value.trim_start().to_owned());
+            above = Some(true);
         }
     }
-    if after.is_empty() && headers.is_empty() {
+    if after.is_empty() && !any {
         return (None, None);
     }
     let status = after.split(' ').next().unwrap_or_default().to_owned();
-    let mime = headers.into_iter().find(|(name, _)| name == "content-type").map(|(_, value)| {
+    let mime = media_type.map(|value| {
         value.split(|char: char| char == ';' || char.is_whitespace()).next().unwrap_or_default().to_owned()
     });
     (Some(status), mime)
 }
 
 /// Header bytes as text: UTF-8, or else Latin-1.
-fn text(bytes: &[u8]) -> String {
+fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
+        Ok(text) => text.into(),
         Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
     }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use data_encoding::BASE32;
+use data_encoding::{BASE32, HEXLOWER};
 use jiff::Timestamp;
 use sha1::{Digest, Sha1};
 
@@ -150,10 +150,19 @@ impl Parts for Digests {
     }
 }
 
+/// How long a digest is as WARC and CDXJ write it.
+const DIGEST_BYTES: usize = 37;
+
 /// A digest as WARC and CDXJ write it.
 pub(crate) fn digest_field(hasher: Sha1) -> String {
-    format!("sha1:{}", BASE32.encode(&hasher.finalize()))
+    let mut field = String::with_capacity(DIGEST_BYTES);
+    field.push_str("sha1:");
+    BASE32.encode_append(&hasher.finalize(), &mut field);
+    field
 }
+
+/// How long a record id is.
+const ID_BYTES: usize = 47;
 
 /// Makes record ids that no other writer makes: a count, hashed with random keys.
 pub(crate) struct Ids {
@@ -174,8 +183,15 @@ impl Ids {
         // Version 4, variant 1: the form of a random UUID.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
-        let hex = data_encoding::HEXLOWER.encode(&bytes);
-        format!("<urn:uuid:{}-{}-{}-{}-{}>", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        let mut id = String::with_capacity(ID_BYTES);
+        let mut before = "<urn:uuid:";
+        for part in [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]] {
+            id.push_str(before);
+            HEXLOWER.encode_append(part, &mut id);
+            before = "-";
+        }
+        id.push('>');
+        id
     }
 }
 

@@ -5,16 +5,20 @@
 //! ids and a leading `www.` go, query arguments are sorted. Input is a URL as the WHATWG serialises it; for anything
 //! else some key comes out.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 /// The key of a URL: `http://www.Example.com/a?b` becomes `com,example)/a?b`.
 pub fn surt(url: &str) -> String {
-    let url: String = url.trim_ascii().chars().filter(|char| !matches!(char, '\t' | '\n' | '\r')).collect();
+    let mut url = Cow::Borrowed(url.trim_ascii());
+    if url.contains(['\t', '\n', '\r']) {
+        url = url.replace(['\t', '\n', '\r'], "").into();
+    }
     let (scheme, rest) = match url.split_once(':') {
         Some((scheme, rest)) if is_scheme(scheme) => (scheme, rest),
-        _ => return url,
+        _ => return url.into_owned(),
     };
     let rest = rest.split('#').next().unwrap_or_default();
     let (hierarchy, query) = match rest.split_once('?') {

@@ -328,20 +328,21 @@ impl Pen<'_> {
         shard: u16,
     ) -> Result<(Pointer, CdxLine), Error> {
         let (uri, date) = (plain_uri(capture.target_uri), date_field(capture.date));
+        let ip = capture.ip.map(|ip| ip.to_string());
         let response_id = self.ids.next();
         let request_id = (!capture.request.is_empty()).then(|| self.ids.next());
         let offset = self.file.position();
-        let fields = self.fields("response", &response_id, capture, (&uri, &date));
+        let fields = self.fields("response", &response_id, capture, (&uri, &date, ip.as_deref()));
         self.response(fields, capture, measured, request_id.as_deref())?;
         let length = u32::try_from(self.file.position() - offset).map_err(|_| Error::TooLong)?;
         if let Some(id) = request_id {
-            let mut fields = self.fields("request", &id, capture, (&uri, &date));
+            let mut fields = self.fields("request", &id, capture, (&uri, &date, ip.as_deref()));
             fields.push("WARC-Concurrent-To", &response_id);
             self.record(fields, "application/http; msgtype=request", capture.request)?;
         }
         if !capture.metadata.is_empty() {
             let id = self.ids.next();
-            let mut fields = self.fields("metadata", &id, capture, (&uri, &date));
+            let mut fields = self.fields("metadata", &id, capture, (&uri, &date, ip.as_deref()));
             fields.push("WARC-Concurrent-To", &response_id);
             let block = warc_fields(capture.metadata.iter().map(|(name, value)| (*name, value.as_str())));
             self.record(fields, "application/warc-fields", &block)?;
@@ -379,12 +380,18 @@ impl Pen<'_> {
         self.end()
     }
 
-    fn fields(&self, kind: &str, id: &str, capture: &Capture<'_>, (uri, date): (&str, &str)) -> Fields {
+    fn fields(
+        &self,
+        kind: &str,
+        id: &str,
+        capture: &Capture<'_>,
+        (uri, date, ip): (&str, &str, Option<&str>),
+    ) -> Fields {
         let mut fields = Fields::new(kind, id, date);
         fields.push("WARC-Warcinfo-ID", &self.file.info_id);
         fields.push("WARC-Target-URI", uri);
-        if let Some(ip) = capture.ip {
-            fields.push("WARC-IP-Address", &ip.to_string());
+        if let Some(ip) = ip {
+            fields.push("WARC-IP-Address", ip);
         }
         if let Some(protocol) = capture.protocol.filter(|_| kind != "metadata") {
             fields.push("WARC-Protocol", protocol);

@@ -95,8 +95,8 @@ pub struct Scope {
     include: Vec<Regex>,
     exclude: Vec<Regex>,
     seeds: HashSet<Fingerprint>,
-    /// Names of the seeds, without `www.`.
-    sites: BTreeSet<Box<str>>,
+    /// Names of the seeds, without `www.`. Looked at for nearly every link, and there may be many.
+    sites: HashSet<Box<str>>,
     /// Registrable domains of the seeds.
     domains: BTreeSet<Box<str>>,
     /// Site and directory of the seeds, as in `example.org/docs/`. None is the beginning of another, so that the only
@@ -113,7 +113,7 @@ impl Scope {
             include,
             exclude,
             seeds: HashSet::new(),
-            sites: BTreeSet::new(),
+            sites: HashSet::new(),
             domains: BTreeSet::new(),
             prefixes: BTreeSet::new(),
         }
@@ -216,7 +216,8 @@ impl fmt::Display for Scope {
                 }
             }
             ScopeKind::Site => {
-                write!(f, "the names {}, with and without www., {protocols}", listed(&self.sites))?;
+                let names = self.sites.iter().cloned().collect();
+                write!(f, "the names {}, with and without www., {protocols}", listed(&names))?;
             }
             ScopeKind::Domain => write!(f, "all names in {}, {protocols}", listed(&self.domains))?,
             ScopeKind::Prefix => {
