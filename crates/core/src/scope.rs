@@ -12,7 +12,7 @@ use std::str::FromStr;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::url::{Fingerprint, Host, Url};
+use crate::url::{CleanUrl, Fingerprint, Host, Url};
 
 /// How many names or prefixes the scope in words lists before it says how many more there are.
 const LISTED_MAX: usize = 5;
@@ -147,12 +147,14 @@ impl Scope {
     }
 
     /// Whether a URL belongs to the crawl.
-    pub fn judge(&self, url: &Url) -> Result<(), OutOfScope> {
+    pub fn judge(&self, url: &CleanUrl) -> Result<(), OutOfScope> {
         let Err(out) = self.judge_as_found(url) else { return Ok(()) };
-        if self.seeds.contains(&Fingerprint::of(url)) { Ok(()) } else { Err(out) }
+        let is_seed =
+            Fingerprint::of_text(url.as_str()).is_some_and(|known_by| self.seeds.contains(&known_by));
+        if is_seed { Ok(()) } else { Err(out) }
     }
 
-    fn judge_as_found(&self, url: &Url) -> Result<(), OutOfScope> {
+    fn judge_as_found(&self, url: &CleanUrl) -> Result<(), OutOfScope> {
         if self.kind != ScopeKind::Any {
             let wider = self.narrowest(url);
             if wider > self.kind {
@@ -169,8 +171,8 @@ impl Scope {
     }
 
     /// The narrowest scope, at least as wide as this one, that holds the URL.
-    fn narrowest(&self, url: &Url) -> ScopeKind {
-        let host = Host::name_of(url);
+    fn narrowest(&self, url: &CleanUrl) -> ScopeKind {
+        let host = url.host_name();
         let site = site(host);
         if self.kind <= ScopeKind::Prefix && self.has_prefix_of(&format!("{site}{}", url.path())) {
             ScopeKind::Prefix
@@ -311,7 +313,7 @@ mod tests {
             (Prefix, "http://example.org", "http://example.org/anything", None),
             (Any, "http://example.org/", "http://example.com/", None),
         ] {
-            let judged = scope(kind, &[seed]).judge(&url(found));
+            let judged = scope(kind, &[seed]).judge(&url(found).into());
             let expected = wider.map_or(Ok(()), |wider| Err(OutOfScope::Place { kind, wider }));
             assert_eq!(judged, expected, "{kind}: {seed} {found}");
         }
@@ -338,7 +340,11 @@ mod tests {
             ("/x/c", false),
             ("/z", false),
         ] {
-            assert_eq!(scope.judge(&url(&format!("http://a.example{path}"))).is_ok(), inside, "{path}");
+            assert_eq!(
+                scope.judge(&url(&format!("http://a.example{path}")).into()).is_ok(),
+                inside,
+                "{path}"
+            );
         }
     }
 
@@ -356,7 +362,7 @@ mod tests {
             ("http://example.org/blog/old", Some("--exclude \"old\" matches it")),
             ("http://example.com/docs/", Some("--scope any would include it")),
         ] {
-            let judged = scope.judge(&url(found)).map_err(|out| out.to_string());
+            let judged = scope.judge(&url(found).into()).map_err(|out| out.to_string());
             match message {
                 None => assert_eq!(judged, Ok(()), "{found}"),
                 Some(message) => {
@@ -393,7 +399,7 @@ mod tests {
         for number in 0..100_000 {
             scope.add_seed(&url(&format!("http://h{number}.example/")));
         }
-        assert_eq!(scope.judge(&url("http://www.h99999.example/x")), Ok(()));
+        assert_eq!(scope.judge(&url("http://www.h99999.example/x").into()), Ok(()));
         let words = "the names h0.example, h1.example, h10.example, h100.example, h1000.example and 99,995 more, \
                      with and without www., http and https, any port";
         assert_eq!(scope.to_string(), words);

@@ -158,7 +158,7 @@ impl Crawl {
         let in_scope = url.host_str().is_some_and(|name| self.names.iter().any(|known| known == name));
         let within =
             due.depth <= DEPTH_MAX && due.redirects <= REDIRECTS_MAX && self.seen.len() < HOST_PAGES_MAX;
-        let fits = traps::check(&url, &traps::TrapLimits::default()).is_ok();
+        let fits = traps::check(&url.clone().into(), &traps::TrapLimits::default()).is_ok();
         if in_scope && within && fits && self.seen.insert(url::key(&url)) {
             self.queue.push_back(Due { url, ..due });
         }
@@ -218,7 +218,7 @@ impl Crawl {
         let in_head = answer.all("link").flat_map(|value| headers::links(value.as_bytes(), &due.url));
         for link in page.links.into_iter().chain(in_head) {
             if !link.nofollow && !directives.nofollow && link.kind != LinkKind::Sitemap {
-                self.admit(next(link.url, due.depth + 1));
+                self.admit(next(Url::parse(link.url.as_str()).unwrap(), due.depth + 1));
             }
         }
     }

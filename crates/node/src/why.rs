@@ -10,7 +10,7 @@ use nephila_core::agent::{Agent, HostView, RobotsView};
 use nephila_core::frontier::Seen;
 use nephila_core::record::{Failure, Outcome, Record, Settled};
 use nephila_core::time::Now;
-use nephila_core::url::{self, Host, Origin, Url, traps};
+use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
 use nephila_store::{Known, KnownState, Store};
 
@@ -191,10 +191,11 @@ impl Crawl<'_> {
     }
 
     fn state_of_unknown(&self, url: &Url) -> UrlState {
-        if let Err(rule) = self.agent.scope().judge(url) {
+        let clean = CleanUrl::from(url.clone());
+        if let Err(rule) = self.agent.scope().judge(&clean) {
             return UrlState::OutOfScope { rule: rule.to_string() };
         }
-        if let Err(rule) = traps::check(url, &self.agent.settings().traps) {
+        if let Err(rule) = traps::check(&clean, &self.agent.settings().traps) {
             return UrlState::Trap { rule: rule.to_string() };
         }
         if let Some(block) = self.agent.block_on(&Host::of(url)) {

@@ -9,7 +9,7 @@ use crate::politeness;
 use crate::record::{Failure, Found, How, Record, RobotsOutcome, RobotsRecord};
 use crate::robots::Robots;
 use crate::time::{Mono, Now, Wall};
-use crate::url::{self, Host, Origin, Url};
+use crate::url::{self, CleanUrl, Host, Origin, Url};
 
 /// What robots.txt has to say about a URL.
 pub(super) enum Word {
@@ -323,7 +323,7 @@ impl Agent {
     fn sitemaps(&self, named: &[String]) -> Vec<Found> {
         named
             .iter()
-            .filter_map(|text| url::clean(Url::parse(text).ok()?))
+            .filter_map(|text| url::clean(Url::parse(text).ok()?).map(CleanUrl::from))
             .filter(|url| self.scope.judge(url).is_ok())
             .filter(|url| url::traps::check(url, &self.settings.traps).is_ok())
             .map(|url| Found { url: url.into(), depth: 1, how: How::Sitemap, redirects: 0 })

@@ -11,7 +11,7 @@ use crate::parse::Link;
 use crate::politeness;
 use crate::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
 use crate::time::{Mono, Now, Wall};
-use crate::url::{AddressKey, Fingerprint, Origin, Url, traps};
+use crate::url::{AddressKey, CleanUrl, Fingerprint, Origin, Url, traps};
 
 /// The wait after a request that this machine had no room for.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
@@ -301,7 +301,7 @@ impl Agent {
 
     fn redirect(&self, due: &Due, location: &str) -> PageLinks {
         let mut page = PageLinks::default();
-        let Some(url) = target(&due.url, location) else { return page };
+        let Some(url) = target(&due.url, location).map(CleanUrl::from) else { return page };
         let how = match due.how {
             How::Seed => How::Seed,
             How::Sitemap => How::Sitemap,
@@ -332,15 +332,16 @@ impl Agent {
                 );
             }
             Content::Sitemap { pages, sitemaps } => {
-                self.follow(sitemaps.into_iter(), How::Sitemap, due.depth, &mut page);
-                self.follow(pages.into_iter(), How::Listed, due.depth, &mut page);
+                let [sitemaps, pages] = [sitemaps, pages].map(|urls| urls.into_iter().map(CleanUrl::from));
+                self.follow(sitemaps, How::Sitemap, due.depth, &mut page);
+                self.follow(pages, How::Listed, due.depth, &mut page);
             }
             Content::Robots(_) | Content::Nothing => {}
         }
         page
     }
 
-    fn follow(&self, urls: impl Iterator<Item = Url>, how: How, depth: u16, page: &mut PageLinks) {
+    fn follow(&self, urls: impl Iterator<Item = CleanUrl>, how: How, depth: u16, page: &mut PageLinks) {
         for url in urls {
             if self.may_follow(&url, &mut page.left_out) {
                 page.found.push(Found { url: url.into(), depth, how, redirects: 0 });
@@ -348,7 +349,7 @@ impl Agent {
         }
     }
 
-    fn may_follow(&self, url: &Url, left_out: &mut LeftOut) -> bool {
+    fn may_follow(&self, url: &CleanUrl, left_out: &mut LeftOut) -> bool {
         if self.scope.judge(url).is_err() {
             left_out.scope += 1;
         } else if traps::check(url, &self.settings.traps).is_err() {

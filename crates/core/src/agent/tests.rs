@@ -82,7 +82,7 @@ impl Reply {
                 links: self
                     .links
                     .iter()
-                    .map(|link| Link { url: join(link), kind: LinkKind::Anchor, nofollow: false })
+                    .map(|link| Link { url: join(link).into(), kind: LinkKind::Anchor, nofollow: false })
                     .collect(),
                 directives: Directives { nofollow: self.nofollow, ..Directives::default() },
             },

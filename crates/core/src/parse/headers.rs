@@ -89,7 +89,7 @@ pub fn links(value: &[u8], base: &Url) -> Vec<Link> {
             continue;
         }
         if let Some(url) = base.join(target).ok().and_then(clean) {
-            links.push(Link { url, kind: LinkKind::Header, nofollow });
+            links.push(Link { url: url.into(), kind: LinkKind::Header, nofollow });
         }
     }
     links

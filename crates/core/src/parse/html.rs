@@ -12,7 +12,7 @@ use super::headers::refresh_target;
 use super::tags::{self, Attribute, Attributes, Element};
 use super::{Link, LinkKind, relation};
 use crate::robots::Directives;
-use crate::url::{Url, clean};
+use crate::url::{CleanUrl, PlainBase, Url, clean};
 
 /// The most links that are taken from a page.
 pub const LINKS_MAX: usize = 10_000;
@@ -113,6 +113,12 @@ impl Found<'_> {
         let base = base.as_ref().unwrap_or(page);
         let encode: &dyn Fn(&str) -> Cow<'_, [u8]> = &|query| encode_query(encoding, query);
         let legacy = encoding.output_encoding() != UTF_8;
+        let plain = PlainBase::new(base);
+        let parsed = |text: &str| -> Option<CleanUrl> {
+            let options = Url::options().base_url(Some(base));
+            let options = if legacy { options.encoding_override(Some(encode)) } else { options };
+            options.parse(text).ok().and_then(clean).map(CleanUrl::from)
+        };
         let mut links = Vec::with_capacity(self.references.len().min(LINKS_MAX));
         let mut met = HashSet::with_capacity(2 * links.capacity());
         let mut truncated_links = self.truncated;
@@ -124,9 +130,7 @@ impl Found<'_> {
             if !met.insert(xxh3_64_with_seed(text.as_bytes(), seed)) {
                 continue;
             }
-            let options = Url::options().base_url(Some(base));
-            let options = if legacy { options.encoding_override(Some(encode)) } else { options };
-            let Some(url) = options.parse(text).ok().and_then(clean) else { continue };
+            let Some(url) = plain.resolve(text).or_else(|| parsed(text)) else { continue };
             if url.as_str() != text && !met.insert(xxh3_64_with_seed(url.as_str().as_bytes(), seed)) {
                 continue;
             }

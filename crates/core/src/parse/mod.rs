@@ -12,7 +12,7 @@ mod tags;
 
 use serde::{Deserialize, Serialize};
 
-use crate::url::Url;
+use crate::url::CleanUrl;
 
 /// The longest reference (the text of a link, before it is resolved) that is read, in bytes. Longer ones are left out:
 /// they are data in the guise of URLs.
@@ -21,8 +21,8 @@ pub const REFERENCE_BYTES_MAX: usize = 8 * 1024;
 /// A link that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Where it leads: a clean URL.
-    pub url: Url,
+    /// Where it leads.
+    pub url: CleanUrl,
     /// What kind of link it is.
     pub kind: LinkKind,
     /// The link itself says that it is not to be followed from here. (The page may say so for all its links.)

@@ -7,6 +7,7 @@
 //! Parsing is the `url` crate's (the WHATWG standard); this module adds only the crawler's own rules.
 
 pub mod addresses;
+mod clean_url;
 mod plain;
 pub mod traps;
 
@@ -19,6 +20,8 @@ use serde::{Deserialize, Serialize};
 
 pub use ::url::Url;
 pub use addresses::AddressKey;
+pub use clean_url::CleanUrl;
+pub(crate) use clean_url::PlainBase;
 
 /// The longest name that DNS can hold, in bytes, without its final dot.
 const NAME_BYTES_MAX: usize = 253;
@@ -215,6 +218,14 @@ impl Fingerprint {
     /// The fingerprint of a URL, by its key.
     pub fn of(url: &Url) -> Fingerprint {
         if is_own_key(url) { Fingerprint::of_key(url.as_str()) } else { Fingerprint::of_key(&key(url)) }
+    }
+
+    /// That of a clean URL, from its text.
+    pub fn of_text(text: &str) -> Option<Fingerprint> {
+        match plain::host(text) {
+            Some(_) => Some(Fingerprint::of_key(text)),
+            None => Some(Fingerprint::of(&Url::parse(text).ok()?)),
+        }
     }
 
     fn of_key(key: &str) -> Fingerprint {

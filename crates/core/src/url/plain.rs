@@ -4,11 +4,17 @@
 //! text is what the parser would say, or nothing.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use super::{LABEL_BYTES_MAX, NAME_BYTES_MAX};
 
 /// The host of a text that is plainly a clean URL and its own key, if it is.
 pub(super) fn host(text: &str) -> Option<&str> {
+    places(text).map(|(host, _)| &text[host])
+}
+
+/// Where in such a text its host is, and where its path begins.
+pub(super) fn places(text: &str) -> Option<(Range<usize>, usize)> {
     let (rest, default_port) = match text.strip_prefix("http") {
         Some(rest) => match rest.strip_prefix("s") {
             Some(rest) => (rest, 443),
@@ -27,7 +33,9 @@ pub(super) fn host(text: &str) -> Option<&str> {
         }
         None => authority,
     };
-    (is_plain_name(host) && is_plain_target(target)).then_some(host)
+    let start = text.len() - rest.len();
+    (is_plain_name(host) && is_plain_target(target))
+        .then_some((start..start + host.len(), text.len() - target.len()))
 }
 
 /// Where a byte is first. On texts as short as these this is quicker than what std has for long ones.
@@ -58,7 +66,7 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 /// Whether a path and query stay as they are.
-fn is_plain_target(target: &str) -> bool {
+pub(super) fn is_plain_target(target: &str) -> bool {
     let mut before = 0;
     let all_stay = target.bytes().all(|byte| {
         let begins_dot_segment = before == b'/' && byte == b'.';

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Url;
+use super::CleanUrl;
 
 /// The limits of the rules here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub enum Trap {
 }
 
 /// Whether a URL may be admitted as far as its shape tells.
-pub fn check(url: &Url, limits: &TrapLimits) -> Result<(), Trap> {
+pub fn check(url: &CleanUrl, limits: &TrapLimits) -> Result<(), Trap> {
     let bytes = url.as_str().len();
     if bytes > limits.url_bytes_max {
         return Err(Trap::TooLong { bytes, max: limits.url_bytes_max });
@@ -71,6 +71,7 @@ pub fn check(url: &Url, limits: &TrapLimits) -> Result<(), Trap> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Url;
     use super::*;
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
             ("a//b//c//d//e", Some(("", 4))),
             ("?a/a/a/a/a", None),
         ] {
-            let url = Url::parse(&format!("http://a.example/{path}")).unwrap();
+            let url = Url::parse(&format!("http://a.example/{path}")).unwrap().into();
             let expected = match expected {
                 Some((segment, times)) => Err(Trap::Repeats { segment: segment.to_owned(), times, max: 3 }),
                 None => Ok(()),
@@ -99,8 +100,9 @@ mod tests {
     #[test]
     fn length() {
         let limits = TrapLimits::default();
-        let of_bytes =
-            |bytes: usize| Url::parse(&format!("http://a.example/{}", "x".repeat(bytes - 17))).unwrap();
+        let of_bytes = |bytes: usize| {
+            Url::parse(&format!("http://a.example/{}", "x".repeat(bytes - 17))).unwrap().into()
+        };
         assert_eq!(check(&of_bytes(2048), &limits), Ok(()));
         let trap = check(&of_bytes(2049), &limits).unwrap_err();
         assert_eq!(trap.to_string(), "the URL has 2049 bytes, more than 2048");

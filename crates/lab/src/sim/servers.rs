@@ -111,7 +111,7 @@ impl Plan {
             .links(index, n)
             .iter()
             .filter_map(|link| Url::parse(link).ok())
-            .map(|url| Link { url, kind: LinkKind::Anchor, nofollow: false })
+            .map(|url| Link { url: url.into(), kind: LinkKind::Anchor, nofollow: false })
             .collect();
         let directives = Directives { nofollow, ..Directives::default() };
         self.answer(url, 200, Meaning::Final, Content::Page { links, directives }, None)

@@ -92,7 +92,7 @@ impl<'a> Head<'a> {
         for value in self.all("refresh").map(String::from_utf8_lossy) {
             let target = refresh_target(&value).filter(|target| target.len() <= REFERENCE_BYTES_MAX);
             let url = target.and_then(|target| base.join(target).ok()).and_then(clean);
-            found.extend(url.map(|url| Link { url, kind: LinkKind::Refresh, nofollow: false }));
+            found.extend(url.map(|url| Link { url: url.into(), kind: LinkKind::Refresh, nofollow: false }));
         }
         found
     }
