@@ -426,8 +426,8 @@ pub(crate) fn store_options(config: &Config) -> FrontierOptions {
     let memory = usize::try_from(config.store_memory_bytes).unwrap_or(usize::MAX);
     FrontierOptions {
         limits: StoreLimits { max_depth, max_host_pages, max_urls },
-        sieve_bytes_max: memory / 4,
-        filter_bytes_max: memory / 2,
+        sieve_bytes_max: memory / 16 * 7,
+        filter_bytes_max: memory / 16 * 7,
         pending_bytes_max: memory / 8,
         secret: seed,
         ..FrontierOptions::default()

@@ -5,6 +5,8 @@
 //! at nothing. Then a host can have somewhat more URLs than it should, which a limit on traps can bear.
 
 use super::key::{HostKey, HostMap};
+use super::snapshot::Writing;
+use crate::Result;
 
 /// Hosts that are counted: some 25 MB.
 const HOSTS_MAX: usize = 1_000_000;
@@ -50,13 +52,14 @@ impl Counts {
     }
 
     /// For a snapshot.
-    pub(super) fn state(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.0.len() * HOST_BYTES);
+    pub(super) fn write(&self, snapshot: &mut Writing) -> Result<()> {
         for (host, urls) in &self.0 {
-            bytes.extend_from_slice(&host.to_bytes());
-            bytes.extend_from_slice(&urls.to_le_bytes());
+            let mut bytes = [0; HOST_BYTES];
+            bytes[..8].copy_from_slice(&host.to_bytes());
+            bytes[8..].copy_from_slice(&urls.to_le_bytes());
+            snapshot.add(&bytes)?;
         }
-        bytes
+        snapshot.end_section()
     }
 
     /// From a snapshot; `None` if that makes no sense.

@@ -12,6 +12,7 @@ use nephila_core::url::{Host, Url};
 use super::heap::{Blob, Heap};
 use super::key::{HostKey, HostMap};
 use super::queue::{Queue, class_of, decode_entry};
+use super::snapshot::Writing;
 use crate::{Error, Result};
 
 /// A block for whose hosts this many times as much is noted as it may hold is merged, room or not, so that no merge takes long.
@@ -466,26 +467,34 @@ impl Hosts {
         Ok(Some(at + 1))
     }
 
-    /// All that a snapshot has to say: the blocks, what is noted, and the queues in memory as if they were noted.
-    pub(super) fn state(&self) -> Result<(Vec<BlockState>, Vec<u8>, u64)> {
+    /// What a snapshot has to say of the blocks, and how many hosts there are.
+    pub(super) fn state(&self) -> (Vec<BlockState>, u64) {
         let blocks = self.firsts.iter().zip(&self.blocks);
         let blocks = blocks.map(|(first, block)| (*first, block.blob, block.hosts)).collect();
-        let mut ops = Vec::with_capacity(self.noted_bytes);
-        let mut add = |key: &HostKey, noted: &[u8]| {
-            ops.extend_from_slice(&key.to_bytes());
-            ops.extend_from_slice(&(noted.len() as u32).to_le_bytes());
-            ops.extend_from_slice(noted);
-        };
-        self.noted.iter().for_each(|(key, noted)| add(key, noted));
+        (blocks, self.count)
+    }
+
+    /// And what is noted, with the queues in memory as if they were.
+    pub(super) fn write_noted(&self, snapshot: &mut Writing) -> Result<()> {
+        let mut head = Vec::with_capacity(HEAD_BYTES + OP_HEAD_BYTES);
+        for (key, noted) in &self.noted {
+            head.clear();
+            head.extend_from_slice(&key.to_bytes());
+            head.extend_from_slice(&(noted.len() as u32).to_le_bytes());
+            snapshot.add(&head)?;
+            snapshot.add(noted)?;
+        }
         for (key, hot) in &self.hot {
             let queue = encode(&hot.queue)?;
-            let mut noted = Vec::with_capacity(OP_HEAD_BYTES + queue.len());
-            noted.push(PUT);
-            noted.extend_from_slice(&(queue.len() as u32).to_le_bytes());
-            noted.extend_from_slice(&queue);
-            add(key, &noted);
+            head.clear();
+            head.extend_from_slice(&key.to_bytes());
+            head.extend_from_slice(&((OP_HEAD_BYTES + queue.len()) as u32).to_le_bytes());
+            head.push(PUT);
+            head.extend_from_slice(&(queue.len() as u32).to_le_bytes());
+            snapshot.add(&head)?;
+            snapshot.add(&queue)?;
         }
-        Ok((blocks, ops, self.count))
+        snapshot.end_section()
     }
 
     /// The hosts of a snapshot; `None` if that makes no sense.

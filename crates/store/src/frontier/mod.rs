@@ -581,8 +581,7 @@ impl Frontier {
     /// frontier goes on; [`Frontier::end_snapshot`] follows when it is done. One at a time.
     pub fn begin_snapshot(&mut self, memo: &[u8]) -> Result<SnapshotJob> {
         self.empty_sparse_segments()?;
-        let (sieve_blocks, sieve_ops) = self.sieve.state();
-        let (host_blocks, host_ops, hosts) = self.hosts.state()?;
+        let (sieve_blocks, (host_blocks, hosts)) = (self.sieve.state(), self.hosts.state());
         self.blocks.flush()?;
         self.chunks.flush()?;
         if let Some(log) = &mut self.kept_out {
@@ -604,6 +603,12 @@ impl Frontier {
             host_blocks,
             hosts,
         };
+        let mut writing = snapshot::Writing::begin(&*self.disk, &self.dir, &head)?;
+        self.sieve.write_noted(&mut writing)?;
+        self.hosts.write_noted(&mut writing)?;
+        self.counts.write(&mut writing)?;
+        writing.add(memo)?;
+        writing.end_section()?;
         Ok(SnapshotJob {
             disk: self.disk.clone(),
             dir: self.dir.clone(),
@@ -611,8 +616,7 @@ impl Frontier {
             dead: [self.blocks.dead(), self.chunks.dead()],
             place: self.place,
             needed: self.sieve.oldest_text().min(self.place),
-            head,
-            rest: [sieve_ops, host_ops, self.counts.state(), memo.to_vec()],
+            written: writing.end(),
         })
     }
 

@@ -27,8 +27,8 @@ impl Default for FrontierOptions {
     fn default() -> FrontierOptions {
         FrontierOptions {
             limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
-            sieve_bytes_max: 128 << 20,
-            filter_bytes_max: 256 << 20,
+            sieve_bytes_max: 224 << 20,
+            filter_bytes_max: 224 << 20,
             pending_bytes_max: 64 << 20,
             hot_hosts_max: 20_000,
             block_urls_max: 8_192,

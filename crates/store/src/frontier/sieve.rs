@@ -13,6 +13,7 @@ use super::filter::Filter;
 use super::heap::{Blob, Heap};
 use super::key::{HostKey, Key, Place};
 use super::op::{Kind, Op, Stage, Value};
+use super::snapshot::Writing;
 use crate::Result;
 
 /// Bytes of memory that a noted change takes.
@@ -501,18 +502,24 @@ impl Sieve {
         Ok(Some(at + 1))
     }
 
-    /// All that a snapshot has to say: the blocks, and what is noted.
-    pub(super) fn state(&self) -> (Vec<BlockState>, Vec<u8>) {
+    /// What a snapshot has to say of the blocks.
+    pub(super) fn state(&self) -> Vec<BlockState> {
         let blocks = self.firsts.iter().zip(&self.blocks);
         let state = |(first, block): (&Key, &Block)| {
             (first.bytes().to_vec(), block.blob, block.urls, block.filter_blob)
         };
-        let blocks = blocks.map(state).collect();
-        let mut ops = Vec::with_capacity(self.ops * Op::ENCODED_BYTES);
-        for op in self.blocks.iter().flat_map(|block| &block.ops) {
-            op.encode(&mut ops);
+        blocks.map(state).collect()
+    }
+
+    /// And what is noted.
+    pub(super) fn write_noted(&self, snapshot: &mut Writing) -> Result<()> {
+        let mut bytes = Vec::new();
+        for block in &self.blocks {
+            bytes.clear();
+            block.ops.iter().for_each(|op| op.encode(&mut bytes));
+            snapshot.add(&bytes)?;
         }
-        (blocks, ops)
+        snapshot.end_section()
     }
 
     /// The sieve of a snapshot; `None` if that makes no sense.

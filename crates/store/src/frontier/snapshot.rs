@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
-//! 8   u32      format, now 2
-//! 12  five sections, each: u64 length, u32 CRC-32, bytes
-//!     the head (postcard), what the sieve has noted, what is noted of hosts, URLs by host, the owner's memo
+//! 8   u32      format, now 3
+//! 12  five sections: the head (postcard), what the sieve has noted, what is noted of hosts, URLs by host, the owner's memo;
+//!     each in pieces of u32 length, u32 CRC-32, bytes, of which one without bytes is the last
 //! ```
+//!
+//! Its bytes are handed to the kernel when it is begun, so that memory holds little of them, and are on the disk when it is done.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nephila_disk::{Disk, Mode};
+use nephila_disk::{Disk, File, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::heap::SegmentState;
@@ -22,9 +24,10 @@ use crate::{Error, Result};
 const FILE_NAME: &str = "snapshot";
 const NEW_NAME: &str = "snapshot.new";
 const MAGIC: [u8; 8] = *b"NEPHILAS";
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const FILE_HEAD_BYTES: usize = 12;
-const SECTION_HEAD_BYTES: usize = 12;
+const PIECE_HEAD_BYTES: usize = 8;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What the snapshot says of everything on the heaps.
 #[derive(Default, Serialize, Deserialize)]
@@ -54,8 +57,8 @@ pub struct SnapshotJob {
     pub(super) dead: [Vec<u32>; 2],
     pub(super) place: u64,
     pub(super) needed: u64,
-    pub(super) head: Head,
-    pub(super) rest: [Vec<u8>; 4],
+    /// The snapshot itself, written and not synced.
+    pub(super) written: Written,
 }
 
 /// A snapshot that is durable.
@@ -76,7 +79,8 @@ impl SnapshotJob {
             file.sync().map_err(Error::io("sync", path))?;
         }
         self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))?;
-        let bytes = write(&*self.disk, &self.dir, &self.head, self.rest.each_ref().map(|part| &part[..]))?;
+        let bytes = self.written.bytes;
+        self.written.finish(&*self.disk, &self.dir)?;
         Ok(SnapshotDone { dead: self.dead, needed: self.needed, bytes, place: self.place })
     }
 }
@@ -91,35 +95,90 @@ pub(super) struct Snapshot {
     pub(super) memo: Vec<u8>,
 }
 
-/// Writes a snapshot, durably, and says how long it is. What it names must be durable already.
-pub(super) fn write(disk: &dyn Disk, dir: &Path, head: &Head, rest: [&[u8]; 4]) -> Result<u64> {
-    let path = dir.join(NEW_NAME);
-    match disk.remove(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::io("remove", &path)(error));
+/// A snapshot being written.
+pub(super) struct Writing {
+    file: Box<dyn File>,
+    path: PathBuf,
+    piece: Vec<u8>,
+    bytes: u64,
+}
+
+/// A snapshot that the kernel has.
+pub(super) struct Written {
+    file: Box<dyn File>,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Writing {
+    /// Begins one, in the place of one that was not finished.
+    pub(super) fn begin(disk: &dyn Disk, dir: &Path, head: &Head) -> Result<Writing> {
+        let path = dir.join(NEW_NAME);
+        match disk.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io("remove", &path)(error));
+            }
+            _ => {}
         }
-        _ => {}
+        let mut file = disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
+        let start = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
+        file.append(&start).map_err(Error::io("write", &path))?;
+        let mut writing = Writing { file, path, piece: Vec::new(), bytes: start.len() as u64 };
+        writing.add(&postcard::to_stdvec(head).map_err(Error::Encode)?)?;
+        writing.end_section()?;
+        Ok(writing)
     }
-    let mut file = disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
-    let head = postcard::to_stdvec(head).map_err(Error::Encode)?;
-    let mut bytes = Vec::with_capacity(FILE_HEAD_BYTES);
-    bytes.extend_from_slice(&MAGIC);
-    bytes.extend_from_slice(&FORMAT.to_le_bytes());
-    let mut written = bytes.len() as u64;
-    file.append(&bytes).map_err(Error::io("write", &path))?;
-    for section in [&head[..], rest[0], rest[1], rest[2], rest[3]] {
-        let mut section_head = Vec::with_capacity(SECTION_HEAD_BYTES);
-        section_head.extend_from_slice(&(section.len() as u64).to_le_bytes());
-        section_head.extend_from_slice(&crc32fast::hash(section).to_le_bytes());
-        file.append(&section_head).map_err(Error::io("write", &path))?;
-        file.append(section).map_err(Error::io("write", &path))?;
-        written += (SECTION_HEAD_BYTES + section.len()) as u64;
+
+    /// Adds to the section that is being written.
+    pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            if self.piece.is_empty() {
+                self.piece.reserve(PIECE_HEAD_BYTES + PIECE_BYTES);
+                self.piece.extend_from_slice(&[0; PIECE_HEAD_BYTES]);
+            }
+            let room = PIECE_HEAD_BYTES + PIECE_BYTES - self.piece.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.piece.extend_from_slice(now);
+            bytes = later;
+            if self.piece.len() == PIECE_HEAD_BYTES + PIECE_BYTES {
+                self.hand_over()?;
+            }
+        }
+        Ok(())
     }
-    file.sync().map_err(Error::io("sync", &path))?;
-    let name = dir.join(FILE_NAME);
-    disk.rename(&path, &name).map_err(Error::io("rename", &path))?;
-    disk.sync_dir(dir).map_err(Error::io("sync", dir))?;
-    Ok(written)
+
+    /// Ends the section.
+    pub(super) fn end_section(&mut self) -> Result<()> {
+        if !self.piece.is_empty() {
+            self.hand_over()?;
+        }
+        self.piece.extend_from_slice(&[0; PIECE_HEAD_BYTES]);
+        self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        let (head, bytes) = self.piece.split_at_mut(PIECE_HEAD_BYTES);
+        head[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        head[4..].copy_from_slice(&crc32fast::hash(bytes).to_le_bytes());
+        self.file.append(&self.piece).map_err(Error::io("write", &self.path))?;
+        self.bytes += self.piece.len() as u64;
+        self.piece.clear();
+        Ok(())
+    }
+
+    /// All sections are written.
+    pub(super) fn end(self) -> Written {
+        Written { file: self.file, path: self.path, bytes: self.bytes }
+    }
+}
+
+impl Written {
+    /// Makes it durable, and the one that counts. What it names must be durable already.
+    fn finish(mut self, disk: &dyn Disk, dir: &Path) -> Result<()> {
+        self.file.sync().map_err(Error::io("sync", &self.path))?;
+        disk.rename(&self.path, &dir.join(FILE_NAME)).map_err(Error::io("rename", &self.path))?;
+        disk.sync_dir(dir).map_err(Error::io("sync", dir))
+    }
 }
 
 /// Reads the snapshot of a directory, if there is one.
@@ -150,13 +209,19 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>> {
         return Err(Error::Version { path: path.clone(), found, known: FORMAT });
     }
     let mut section = || -> Result<Vec<u8>> {
-        let head = next(SECTION_HEAD_BYTES as u64)?;
-        let (bytes, checksum) = head.split_first_chunk::<8>().ok_or_else(|| senseless(dir))?;
-        let section = next(u64::from_le_bytes(*bytes))?;
-        if crc32fast::hash(&section).to_le_bytes() != *checksum {
-            return Err(senseless(dir));
+        let mut whole = Vec::new();
+        loop {
+            let head = next(PIECE_HEAD_BYTES as u64)?;
+            let (length, checksum) = head.split_first_chunk::<4>().ok_or_else(|| senseless(dir))?;
+            let piece = next(u64::from(u32::from_le_bytes(*length)))?;
+            if crc32fast::hash(&piece).to_le_bytes() != *checksum {
+                return Err(senseless(dir));
+            }
+            if piece.is_empty() {
+                return Ok(whole);
+            }
+            whole.extend_from_slice(&piece);
         }
-        Ok(section)
     };
     let head = section()?;
     let (sieve_ops, host_ops, counts, memo) = (section()?, section()?, section()?, section()?);
