@@ -7,6 +7,7 @@
 //! [`Writer`] does the work and knows no thread, so that tests and the simulator drive it over a disk that fails;
 //! [`Writing`] runs one on a thread of its own, and beside it the archives of the other shards ([`crate::archiving`]).
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -429,7 +430,7 @@ pub(crate) fn store_options(config: &Config) -> FrontierOptions {
         sieve_bytes_max: memory / 16 * 7,
         filter_bytes_max: memory / 16 * 7,
         pending_bytes_max: memory / 8,
-        secret: seed,
+        secret: if seed == 0 { RandomState::new().hash_one(seed) } else { seed },
         ..FrontierOptions::default()
     }
 }
