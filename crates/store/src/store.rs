@@ -441,6 +441,11 @@ impl Store {
         Ok(StoreJob { disk: Arc::clone(&self.disk), dir: self.dir.clone(), snapshot })
     }
 
+    /// Has the next snapshot give back as much room on the disk as it can. Takes its time.
+    pub fn tidy(&mut self) -> Result<()> {
+        self.frontier.tidy()
+    }
+
     /// Takes note that a snapshot is durable.
     pub fn end_snapshot(&mut self, done: SnapshotDone) -> Result<()> {
         self.frontier.end_snapshot(done).map(drop)

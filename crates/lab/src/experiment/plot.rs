@@ -82,10 +82,16 @@ fn draw_line<'a>(
     let mut chart = ChartBuilder::on(panel)
         .caption(&line.name, ("sans-serif", 14))
         .margin(10)
+        .margin_right(50)
         .x_label_area_size(30)
         .y_label_area_size(60)
         .build_cartesian_2d((first..last).log_scale(), 0.0..highest * 1.05)?;
-    chart.configure_mesh().x_desc(over).x_label_formatter(&|at| format!("{at:.0}")).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc(over)
+        .max_light_lines(0)
+        .x_label_formatter(&|at| format!("{at:.0}"))
+        .draw()?;
     chart.draw_series(LineSeries::new(line.points.iter().copied(), BLUE.stroke_width(2)))?;
     chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 3, BLUE.filled())))?;
     Ok(())

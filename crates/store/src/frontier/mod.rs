@@ -19,6 +19,7 @@
 //! - The URLs of a host are one range of the sieve, and of a partition too: moving them out touches nothing else.
 
 mod counts;
+mod emptying;
 mod filter;
 mod heap;
 mod hosts;
@@ -43,12 +44,13 @@ use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::Disk;
 
 use self::counts::Counts;
+use self::emptying::{CHUNKS_MOVED, Emptied};
 use self::heap::{Access, Blob, Heap};
 use self::hosts::{HostLimits, Hosts};
 use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
 use self::key::{HostKey, Key};
 use self::op::Stage;
-use self::queue::{Entry, class_of, encode_entry, host_of_chunk};
+use self::queue::{Entry, class_of, encode_entry};
 use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits};
 use self::snapshot::Snapshot;
 use self::visiting::stored;
@@ -62,10 +64,8 @@ pub use self::snapshot::{SnapshotDone, SnapshotJob};
 
 /// How many hosts are looked at to count new URLs together.
 const HOSTS_NEAR: usize = 8;
-/// Chunks that are moved at a time.
-const CHUNKS_MOVED: usize = 4;
-/// Segments of which less than this is in use are emptied.
-const SPARSE_PERCENT: u64 = 50;
+/// They are looked for once in so many calls.
+const SPARSE_EVERY: u64 = 256;
 
 /// Where the texts of URLs can be read again that were offered and not decided at once.
 pub trait Texts {
@@ -110,13 +110,6 @@ pub enum Progress {
     },
     /// It is done.
     Settled,
-}
-
-/// Segments of blocks that are being emptied, and at which blocks to go on.
-struct Emptied {
-    segments: Vec<u32>,
-    sieve: Option<usize>,
-    hosts: Option<usize>,
 }
 
 /// What the frontier takes.
@@ -165,6 +158,7 @@ pub struct Frontier {
     to_move: Vec<Blob>,
     /// Segments of blocks that are being emptied.
     emptied: Option<Emptied>,
+    relieved: u64,
     snapshot_bytes: u64,
     /// Where the round over all hosts goes on.
     hand: HostKey,
@@ -267,6 +261,7 @@ impl Frontier {
             entry: Vec::new(),
             to_move: Vec::new(),
             emptied: None,
+            relieved: 0,
             snapshot_bytes: 0,
             hand: HostKey::from_bytes([0; 8]),
         };
@@ -387,6 +382,10 @@ impl Frontier {
     }
 
     fn relieve(&mut self) -> Result<()> {
+        self.relieved += 1;
+        if self.relieved.is_multiple_of(SPARSE_EVERY) {
+            self.empty_sparse_segments()?;
+        }
         self.move_chunks(CHUNKS_MOVED)?;
         self.move_block()?;
         if self.sieve.is_full() {
@@ -580,7 +579,6 @@ impl Frontier {
     /// Begins to write down everything, with `memo` for the owner. What is returned does the work, on any thread, while the
     /// frontier goes on; [`Frontier::end_snapshot`] follows when it is done. One at a time.
     pub fn begin_snapshot(&mut self, memo: &[u8]) -> Result<SnapshotJob> {
-        self.empty_sparse_segments()?;
         let (sieve_blocks, (host_blocks, hosts)) = (self.sieve.state(), self.hosts.state());
         self.blocks.flush()?;
         self.chunks.flush()?;
@@ -635,48 +633,9 @@ impl Frontier {
 
     /// Writes a snapshot here and now.
     pub fn snapshot(&mut self, memo: &[u8]) -> Result<u64> {
+        self.tidy()?;
         let done = self.begin_snapshot(memo)?.run()?;
         self.end_snapshot(done)
-    }
-
-    /// Begins to move what is left in segments that are nearly empty, so that their room comes back: a little at a time.
-    fn empty_sparse_segments(&mut self) -> Result<()> {
-        if self.emptied.is_none() {
-            let segments = self.blocks.sparse(SPARSE_PERCENT);
-            self.emptied =
-                (!segments.is_empty()).then_some(Emptied { segments, sieve: Some(0), hosts: Some(0) });
-        }
-        if self.to_move.is_empty()
-            && let Some(segment) = self.chunks.sparse(SPARSE_PERCENT).first()
-        {
-            self.to_move = self.chunks.blobs(*segment)?;
-        }
-        Ok(())
-    }
-
-    fn move_block(&mut self) -> Result<()> {
-        let Some(emptied) = &mut self.emptied else { return Ok(()) };
-        if let Some(from) = emptied.sieve {
-            emptied.sieve = self.sieve.evacuate(&mut self.blocks, &emptied.segments, from)?;
-        } else if let Some(from) = emptied.hosts {
-            emptied.hosts = self.hosts.evacuate(&mut self.blocks, &emptied.segments, from)?;
-        } else {
-            self.emptied = None;
-        }
-        Ok(())
-    }
-
-    fn move_chunks(&mut self, max: usize) -> Result<()> {
-        let mut chunk = Vec::new();
-        for _ in 0..max {
-            let Some(blob) = self.to_move.pop() else { break };
-            self.chunks.read(blob, &mut chunk)?;
-            let Some(key) = host_of_chunk(&chunk) else { continue };
-            if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
-                queue.move_chunk(&mut self.chunks, blob, &chunk)?;
-            }
-        }
-        Ok(())
     }
 
     /// What it takes. Looks at everything in memory.

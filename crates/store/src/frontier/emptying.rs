@@ -1,0 +1,77 @@
+//! Giving room back: what is left in segments that are nearly empty moves out of them, a little at a time.
+
+use super::Frontier;
+use super::queue::host_of_chunk;
+use crate::Result;
+
+/// Chunks that are moved at a time.
+pub(super) const CHUNKS_MOVED: usize = 4;
+/// Segments of which less than this is in use are emptied.
+const SPARSE_PERCENT: u64 = 50;
+
+/// Segments of blocks that are being emptied, and at which blocks to go on.
+pub(super) struct Emptied {
+    segments: Vec<u32>,
+    sieve: Option<usize>,
+    hosts: Option<usize>,
+}
+
+impl Frontier {
+    /// Moves all that is left in sparse segments, so that the next snapshot gives their room back. Takes its time.
+    pub fn tidy(&mut self) -> Result<()> {
+        // What is moved makes nothing else sparse.
+        for _ in 0..=self.chunks.states().len() {
+            self.empty_sparse_segments()?;
+            if self.emptied.is_none() && self.to_move.is_empty() {
+                break;
+            }
+            while self.emptied.is_some() {
+                self.move_block()?;
+            }
+            while !self.to_move.is_empty() {
+                self.move_chunks(CHUNKS_MOVED)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to move what is left in segments that are nearly empty, so that their room comes back: a little at a time.
+    pub(super) fn empty_sparse_segments(&mut self) -> Result<()> {
+        if self.emptied.is_none() {
+            let segments = self.blocks.sparse(SPARSE_PERCENT);
+            self.emptied =
+                (!segments.is_empty()).then_some(Emptied { segments, sieve: Some(0), hosts: Some(0) });
+        }
+        if self.to_move.is_empty()
+            && let Some(segment) = self.chunks.sparse(SPARSE_PERCENT).first()
+        {
+            self.to_move = self.chunks.blobs(*segment)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn move_block(&mut self) -> Result<()> {
+        let Some(emptied) = &mut self.emptied else { return Ok(()) };
+        if let Some(from) = emptied.sieve {
+            emptied.sieve = self.sieve.evacuate(&mut self.blocks, &emptied.segments, from)?;
+        } else if let Some(from) = emptied.hosts {
+            emptied.hosts = self.hosts.evacuate(&mut self.blocks, &emptied.segments, from)?;
+        } else {
+            self.emptied = None;
+        }
+        Ok(())
+    }
+
+    pub(super) fn move_chunks(&mut self, max: usize) -> Result<()> {
+        let mut chunk = Vec::new();
+        for _ in 0..max {
+            let Some(blob) = self.to_move.pop() else { break };
+            self.chunks.read(blob, &mut chunk)?;
+            let Some(key) = host_of_chunk(&chunk) else { continue };
+            if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
+                queue.move_chunk(&mut self.chunks, blob, &chunk)?;
+            }
+        }
+        Ok(())
+    }
+}
