@@ -262,11 +262,6 @@ impl Writing {
         self.tasks.send(Task::Snapshot(Box::new(job))).is_ok()
     }
 
-    /// Whether the thread has ended before it was told to.
-    pub fn has_failed(&self) -> bool {
-        self.thread.is_finished()
-    }
-
     /// Writes what is queued, closes everything and ends the thread. Gives back the place behind the last record.
     pub fn finish(self) -> Result<u64, WriteError> {
         self.archives.into_iter().for_each(Archiving::finish);

@@ -2,22 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod pages;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_archive::Content;
 use nephila_core::agent::{Agent, Ticket};
-use nephila_core::record::{How, LeftOut, Outcome, PageFlags, Record, Settled};
-use nephila_core::time::{Mono, Now, Wall};
+use nephila_core::record::Record;
+use nephila_core::time::{Mono, Now};
 use nephila_disk::{Disk, Mode, SimDisk};
 use nephila_node::config::Config;
 use nephila_node::fetch::Captured;
 use nephila_node::writer::{self, Job, Opened, WriteError, Writer};
 
+use pages::{NOW, captured, settled};
+
 const DIR: &str = "/crawl";
 const JOURNAL: &str = "/crawl/store/journal-000000000000";
-const NOW: Wall = Wall(1_800_000_000_000);
 
 fn open(disk: &SimDisk, refetch_missing: bool) -> Result<Opened, WriteError> {
     // Small, so that each page has a file of its own.
@@ -44,32 +46,8 @@ fn run(disk: &SimDisk, refetch_missing: bool, pages: &[&str]) -> Writer {
     let mut writer = open(disk, refetch_missing).unwrap().writer;
     write(&mut writer, Record::RunStarted { at: NOW }, None);
     for page in pages {
-        let settled = Settled {
-            url: format!("http://a.example/{page}"),
-            depth: 0,
-            how: How::Link,
-            found_in: 0,
-            attempts: 1,
-            asked: true,
-            at: NOW,
-            took: Duration::ZERO,
-            bytes: 40,
-            outcome: Outcome::Answered { status: 200 },
-            capture: None,
-            flags: PageFlags::default(),
-            found: Vec::new(),
-            left_out: LeftOut::default(),
-        };
-        let capture = Captured {
-            shard: 0,
-            http2: false,
-            request: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            response: Content::Memory(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()),
-            address: [127, 0, 0, 1].into(),
-            at: NOW,
-            cut: None,
-            reservation: None,
-        };
+        let settled = settled(format!("http://a.example/{page}"));
+        let capture = captured(0);
         write(&mut writer, Record::Settled(settled), Some(capture));
     }
     writer.commit().unwrap();

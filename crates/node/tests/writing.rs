@@ -2,22 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod pages;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use nephila_archive::Content;
 use nephila_core::agent::{Agent, Ticket};
-use nephila_core::record::{How, LeftOut, Outcome, PageFlags, Record, Settled};
-use nephila_core::time::{Mono, Now, Wall};
+use nephila_core::record::Record;
+use nephila_core::time::{Mono, Now};
 use nephila_disk::SimDisk;
 use nephila_node::config::{Config, Durability};
-use nephila_node::fetch::Captured;
 use nephila_node::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
 
+use pages::{NOW, captured, settled};
+
 const DIR: &str = "/crawl";
-const NOW: Wall = Wall(1_800_000_000_000);
 const PAGES: u64 = 300;
 
 fn open(disk: &SimDisk, config: &Config) -> Result<Opened, WriteError> {
@@ -28,32 +29,8 @@ fn open(disk: &SimDisk, config: &Config) -> Result<Opened, WriteError> {
 
 /// A page that a shard has fetched.
 fn page(number: u64, shard: u16) -> Job {
-    let settled = Settled {
-        url: format!("http://h{shard}.example/{number}"),
-        depth: 0,
-        how: How::Link,
-        found_in: 0,
-        attempts: 1,
-        asked: true,
-        at: NOW,
-        took: Duration::ZERO,
-        bytes: 40,
-        outcome: Outcome::Answered { status: 200 },
-        capture: None,
-        flags: PageFlags::default(),
-        found: Vec::new(),
-        left_out: LeftOut::default(),
-    };
-    let capture = Captured {
-        shard,
-        http2: false,
-        request: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-        response: Content::Memory(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()),
-        address: [127, 0, 0, 1].into(),
-        at: NOW,
-        cut: None,
-        reservation: None,
-    };
+    let settled = settled(format!("http://h{shard}.example/{number}"));
+    let capture = captured(shard);
     let record = Box::new(Record::Settled(settled));
     Job { ticket: Ticket(number), record, capture: Some(capture), attempt: None }
 }

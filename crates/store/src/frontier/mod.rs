@@ -49,7 +49,7 @@ use self::heap::{Access, Blob, Heap};
 use self::hosts::{HostLimits, Hosts};
 use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
 use self::key::{HostKey, Key};
-use self::op::Stage;
+use self::op::{Kind, Op, Stage};
 use self::queue::{Entry, class_of, encode_entry};
 use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits};
 use self::snapshot::Snapshot;
@@ -321,10 +321,8 @@ impl Frontier {
         let class = class_of(found.depth);
         let key = Key::new(host_key, fingerprint);
         let over = self.limit_on(host_key, found.depth);
-        let offer = match over {
-            None => self.sieve.offer(&self.blocks, key, class, place, index)?,
-            Some(_) => self.sieve.probe(&self.blocks, key, class, place, index)?,
-        };
+        let kind = if over.is_none() { Kind::Check } else { Kind::Probe };
+        let offer = self.sieve.ask(&self.blocks, Op::new(key, kind, class, place, index))?;
         match over {
             _ if offer == Offer::Later => {}
             None => self.enter(host_key, host, found, place)?,

@@ -159,31 +159,8 @@ impl Sieve {
         self.firsts.partition_point(|first| first <= key) - 1
     }
 
-    /// Offers URL `index` of the record at `place`.
-    pub(super) fn offer(
-        &mut self,
-        heap: &Heap,
-        key: Key,
-        class: u8,
-        place: u64,
-        index: usize,
-    ) -> Result<Offer> {
-        self.ask(heap, Op::new(key, Kind::Check, class, place, index))
-    }
-
-    /// The same for a URL that a limit keeps out if it is not known.
-    pub(super) fn probe(
-        &mut self,
-        heap: &Heap,
-        key: Key,
-        class: u8,
-        place: u64,
-        index: usize,
-    ) -> Result<Offer> {
-        self.ask(heap, Op::new(key, Kind::Probe, class, place, index))
-    }
-
-    fn ask(&mut self, heap: &Heap, mut op: Op) -> Result<Offer> {
+    /// Offers a URL: [`Kind::Check`], or [`Kind::Probe`] for one that a limit keeps out if it is not known.
+    pub(super) fn ask(&mut self, heap: &Heap, mut op: Op) -> Result<Offer> {
         let at = self.block_of(&op.key);
         if self.blocks[at].filter.is_none() {
             self.make_filter(heap, at)?;
