@@ -5,6 +5,7 @@
 //! that breaks off or makes no sense gives the payload up to there.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
 
@@ -23,6 +24,11 @@ pub trait Parts {
     fn message(&mut self, bytes: &[u8]);
     /// Bytes of its payload.
     fn payload(&mut self, bytes: &[u8]);
+    /// Bytes that are both.
+    fn both(&mut self, bytes: &[u8]) {
+        self.payload(bytes);
+        self.message(bytes);
+    }
 }
 
 /// Collects the payload alone.
@@ -191,21 +197,26 @@ impl Splitter {
         let State::Body(framing) = &mut self.state else { return self.after(bytes, parts) };
         let (taken, over) = match framing {
             Framing::ToEnd => {
-                parts.payload(bytes);
+                parts.both(bytes);
                 (bytes.len(), false)
             }
             Framing::Length(left) => {
                 let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                parts.payload(&bytes[..taken]);
+                parts.both(&bytes[..taken]);
                 *left -= taken as u64;
                 (taken, *left == 0)
             }
             Framing::Chunked(dechunker) => {
-                let taken = dechunker.feed(bytes, &mut |data| parts.payload(data));
+                let mut at = 0;
+                let taken = dechunker.ranges(bytes, &mut |data| {
+                    parts.message(&bytes[at..data.start]);
+                    at = data.end;
+                    parts.both(&bytes[data]);
+                });
+                parts.message(&bytes[at..taken]);
                 (taken, dechunker.is_over())
             }
         };
-        parts.message(&bytes[..taken]);
         self.end += taken as u64;
         if over {
             self.state = State::Over;
@@ -352,6 +363,11 @@ impl Dechunker {
 
     /// Takes bytes, gives out data, and says how many of the bytes belong to the body: all, until it is over.
     pub fn feed(&mut self, bytes: &[u8], data: &mut dyn FnMut(&[u8])) -> usize {
+        self.ranges(bytes, &mut |range| data(&bytes[range]))
+    }
+
+    /// The same, saying where the data is.
+    fn ranges(&mut self, bytes: &[u8], data: &mut dyn FnMut(Range<usize>)) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             match self.state {
@@ -359,7 +375,7 @@ impl Dechunker {
                 ChunkState::Malformed => return bytes.len(),
                 ChunkState::Data(left) => {
                     let count = (bytes.len() - at).min(usize::try_from(left).unwrap_or(usize::MAX));
-                    data(&bytes[at..at + count]);
+                    data(at..at + count);
                     at += count;
                     let left = left - count as u64;
                     self.state = if left == 0 { ChunkState::DataEnd(0) } else { ChunkState::Data(left) };

@@ -21,6 +21,7 @@ mod pack;
 mod reader;
 mod record;
 mod recover;
+mod sha1_pair;
 mod surt;
 mod verify;
 mod writer;

@@ -11,10 +11,10 @@ use std::os::unix::fs::FileExt;
 
 use data_encoding::{BASE32, HEXLOWER};
 use jiff::Timestamp;
-use sha1::{Digest, Sha1};
 
 use crate::error::Error;
 use crate::http::{Parts, Split, Splitter};
+use crate::sha1_pair::{Hasher, update_both};
 
 /// How much of a body is looked at in one go.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -120,8 +120,8 @@ impl Content {
         }
         Ok(Measured {
             split,
-            block_digest: digest_field(digests.block),
-            payload_digest: digest_field(digests.payload),
+            block_digest: digest_field(&digests.block.finish()),
+            payload_digest: digest_field(&digests.payload.finish()),
         })
     }
 }
@@ -136,8 +136,8 @@ pub(crate) struct Measured {
 /// Hashes a message and its payload.
 #[derive(Default)]
 pub(crate) struct Digests {
-    pub(crate) block: Sha1,
-    pub(crate) payload: Sha1,
+    pub(crate) block: Hasher,
+    pub(crate) payload: Hasher,
 }
 
 impl Parts for Digests {
@@ -148,16 +148,20 @@ impl Parts for Digests {
     fn payload(&mut self, bytes: &[u8]) {
         self.payload.update(bytes);
     }
+
+    fn both(&mut self, bytes: &[u8]) {
+        update_both(&mut self.block, &mut self.payload, bytes);
+    }
 }
 
 /// How long a digest is as WARC and CDXJ write it.
 const DIGEST_BYTES: usize = 37;
 
 /// A digest as WARC and CDXJ write it.
-pub(crate) fn digest_field(hasher: Sha1) -> String {
+pub(crate) fn digest_field(digest: &[u8]) -> String {
     let mut field = String::with_capacity(DIGEST_BYTES);
     field.push_str("sha1:");
-    BASE32.encode_append(&hasher.finalize(), &mut field);
+    BASE32.encode_append(digest, &mut field);
     field
 }
 

@@ -54,7 +54,8 @@ pub(crate) fn scan_next<R: BufRead>(reader: &mut Reader<R>) -> Result<Option<Sca
     }
     let split = splitter.finish(&mut digests);
     let length = reader.finish()?;
-    let (block_digest, payload_digest) = (digest_field(digests.block), digest_field(digests.payload));
+    let (block_digest, payload_digest) =
+        (digest_field(&digests.block.finish()), digest_field(&digests.payload.finish()));
     Ok(Some(Scanned { head, length, split, block_digest, payload_digest }))
 }
 

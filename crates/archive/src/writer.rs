@@ -401,7 +401,7 @@ impl Pen<'_> {
 
     /// Writes a record whose block is in memory.
     fn record(&mut self, fields: Fields, content_type: &str, block: &[u8]) -> Result<(), Error> {
-        self.start(fields, content_type, &digest_field(Sha1::new_with_prefix(block)), block.len() as u64)?;
+        self.start(fields, content_type, &digest_field(&Sha1::digest(block)), block.len() as u64)?;
         self.write(block)?;
         self.end()
     }
