@@ -17,7 +17,7 @@ use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::Url;
 use nephila_disk::RealDisk;
-use nephila_store::{Store, StoreJob};
+use nephila_store::{EmbeddedStore, Store, StoreJob};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -121,7 +121,7 @@ pub fn run(
 
 struct Run {
     agent: Agent,
-    store: Store,
+    store: EmbeddedStore,
     /// How far into the archive the records of the store point.
     pointed: Pointed,
     shards: Shards,
@@ -508,7 +508,7 @@ fn start_writing(
 /// has folded and the agent was told of.
 pub fn snapshot(
     agent: &mut Agent,
-    store: &mut Store,
+    store: &mut EmbeddedStore,
     pointed: &Pointed,
     end: u64,
     now: Now,

@@ -12,7 +12,7 @@ use nephila_core::record::{Failure, Outcome, Record, Settled};
 use nephila_core::time::Now;
 use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
-use nephila_store::{Known, KnownState, Store};
+use nephila_store::{EmbeddedStore, Known, KnownState, Store};
 
 use crate::clock::Clock;
 use crate::control::{HostSort, Request, Response, block_name};
@@ -36,15 +36,15 @@ pub enum AskError {
 }
 
 /// What a question is answered from.
-pub(crate) struct Crawl<'a> {
+pub(crate) struct Crawl<'a, S> {
     pub agent: &'a mut Agent,
-    pub store: &'a mut Store,
+    pub store: &'a mut S,
     pub dir: &'a Path,
     pub running: bool,
     pub finished: bool,
 }
 
-impl Crawl<'_> {
+impl<S: Store> Crawl<'_, S> {
     /// Answers a question that changes nothing.
     pub(crate) fn answer(&mut self, request: &Request, now: Now) -> Response {
         match request {
@@ -289,10 +289,10 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let options = store_options(&recorded.config);
     if let Some(record) = record {
         let _lock = Lock::take(dir)?;
-        if !Store::exists(&*disk, dir)? {
+        if !EmbeddedStore::exists(&*disk, dir)? {
             return Ok(Response::Refused { why: "the crawl has no journal to write that into".to_owned() });
         }
-        let (_, mut journal) = Store::open(disk, dir, options, &mut ())?;
+        let (_, mut journal) = EmbeddedStore::open(disk, dir, options, &mut ())?;
         journal.append(&record)?;
         journal.sync()?;
         return Ok(Response::Done);
@@ -300,7 +300,7 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let mut agent = Agent::new(recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
     let now = Clock::now();
     let mut replay = Replay::new(&mut agent, now, None);
-    let mut store = Store::open_read_only(disk, dir, options, &mut replay)?;
+    let mut store = EmbeddedStore::open_read_only(disk, dir, options, &mut replay)?;
     agent.start(now, store.stored(), &mut Vec::new());
     let mut crawl =
         Crawl { agent: &mut agent, store: &mut store, dir, running: false, finished: recorded.finished };

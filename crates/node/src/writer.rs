@@ -21,7 +21,7 @@ use nephila_core::settings::Settings;
 use nephila_core::time::{Now, Wall};
 use nephila_disk::Disk;
 use nephila_store::frontier::SnapshotDone;
-use nephila_store::{FrontierOptions, Journal, Store, StoreJob, StoreLimits};
+use nephila_store::{EmbeddedStore, FrontierOptions, Journal, StoreJob, StoreLimits};
 
 use crate::archiving::{Archive, Archiving, Syncing};
 use crate::config::{Compress, Config, Durability};
@@ -330,7 +330,7 @@ fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)
 /// What a run works with.
 pub struct Opened {
     /// Sieve and queues.
-    pub store: Store,
+    pub store: EmbeddedStore,
     /// Where records and captures go.
     pub writer: Writer,
     /// Where the captures of shards after the first go.
@@ -352,12 +352,12 @@ pub fn open(
 ) -> Result<Opened, WriteError> {
     let options = store_options(config);
     let warcs = directory::archive(dir);
-    if !Store::exists(&*disk, dir)? && has_warcs(&*disk, &warcs)? {
+    if !EmbeddedStore::exists(&*disk, dir)? && has_warcs(&*disk, &warcs)? {
         return Err(WriteError::NoJournal(warcs));
     }
     let mut recovery = nephila_archive::recover(&disk, &warcs)?;
     let mut replay = Replay::new(agent, now, Some(&recovery));
-    let (store, journal) = Store::open(disk.clone(), dir, options, &mut replay)?;
+    let (store, journal) = EmbeddedStore::open(disk.clone(), dir, options, &mut replay)?;
     let Replay { lost, pointed, .. } = replay;
     let (explained, others) = lost.finish();
     if !others.is_empty() && !config.refetch_missing {

@@ -15,6 +15,7 @@ use nephila_core::time::{Mono, Now};
 use nephila_disk::SimDisk;
 use nephila_node::config::{Config, Durability};
 use nephila_node::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
+use nephila_store::Store;
 
 use pages::{NOW, captured, settled};
 
@@ -96,7 +97,7 @@ fn shards_archive_before_the_journal_says_so() {
             assert!(writing.finish().is_err());
             let opened = open(&disk, &config).unwrap();
             assert_eq!(opened.lost_pages, 0);
-            assert!(opened.store.known_urls() >= PAGES / 2);
+            assert!(opened.store.stored().known >= PAGES / 2);
             continue;
         }
         writing.finish().unwrap();

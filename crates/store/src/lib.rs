@@ -6,32 +6,36 @@
 //! and then a snapshot writes down what is in memory, so that opening folds only the records behind it; older ones are kept
 //! without their links, to look back at ([`history`]).
 //!
-//! The two halves live on two threads. [`Journal`] writes. [`Store`] folds what has been written and answers.
+//! [`Store`] is what an agent asks of a store, and what every store promises. There is one so far, which an agent has beside
+//! it: [`EmbeddedStore`]. Its two halves live on two threads. [`Journal`] writes. [`EmbeddedStore`] folds what has been written
+//! and answers.
 //!
 //! # How to use it
 //! 1. [`Store::prune`] a record, then [`Journal::append`], then [`Journal::flush`] (or [`Journal::sync`]).
 //! 2. Only then [`Store::settle`], if it settles a URL, and [`Store::admit`], with the place that append gave. Whether a URL
 //!    is new may be said with a later answer; [`Store::decide`] asks for all of them.
 //! 3. [`Store::take`] URLs of a host; each is settled by a record or put back.
-//! 4. [`Store::begin_snapshot`] from time to time, and at the end.
+//! 4. [`EmbeddedStore::begin_snapshot`] from time to time, and at the end.
 //!
 //! # Invariants
+//! Those of every [`Store`], and:
 //! - A record that was flushed is read again after `kill -9`, and one that was synced also after a power cut; what is read is
 //!   always a prefix of what was appended.
-//! - A URL is known once, however often it is found, and never forgotten while the limits are not lowered.
-//! - A URL that is known and not settled is in exactly one of three places: due, deferred, or taken. What was taken and not
-//!   settled when the process ended is due again.
-//! - A URL that a limit keeps out is not known, and is noted: opened with a higher limit, it is admitted.
+//! - What a snapshot knows stays known even when limits are lowered; the records behind it are admitted under the limits of the
+//!   day.
 //! - A settled page whose capture the archive lost counts as not tried: see [`without_capture`].
 //!
 //! # Caveats
-//! - A frame damaged in the middle of the journal ends it there, and what follows is cut off: [`Store::torn_bytes`] says how
-//!   much, and a crash alone never costs more than what was not synced. If whole frames are cut with it, they are first
-//!   kept in files named `damaged-*`: [`Store::is_damaged`] says so.
+//! - A frame damaged in the middle of the journal ends it there, and what follows is cut off: [`EmbeddedStore::torn_bytes`] says
+//!   how much, and a crash alone never costs more than what was not synced. If whole frames are cut with it, they are first
+//!   kept in files named `damaged-*`: [`EmbeddedStore::is_damaged`] says so.
 //! - The last snapshot, with its owner's memo, stands for the records before it: opening passes on only those behind it, unless
 //!   the owner wants to look back ([`Reader`]).
+//! - Where the URLs of a host or in all reach their limit, records that are folded again may be decided in another order: then a
+//!   URL that was known and not tried may be kept out after a crash, and another be known in its place.
 //! - Nothing here locks the directory.
 
+mod embedded;
 mod error;
 pub mod frontier;
 pub mod history;
@@ -40,8 +44,9 @@ pub mod log;
 mod recent;
 mod store;
 
+pub use embedded::{EmbeddedStore, Reader, StoreJob, without_capture};
 pub use error::{Error, ErrorKind, Result};
 pub use frontier::FrontierOptions;
 pub use journal::Journal;
 pub use log::FRAME_BYTES_MAX;
-pub use store::{Known, KnownState, Reader, Store, StoreJob, StoreLimits, without_capture};
+pub use store::{Known, KnownState, Store, StoreLimits};

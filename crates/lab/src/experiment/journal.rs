@@ -7,7 +7,7 @@ use nephila_core::agent::Kept;
 use nephila_core::record::{Outcome, Pointer, Record, Settled};
 use nephila_disk::RealDisk;
 use nephila_node::{directory, writer::pointer_of};
-use nephila_store::{FrontierOptions, Reader, Store};
+use nephila_store::{EmbeddedStore, FrontierOptions, Reader};
 
 use crate::web::Web;
 
@@ -60,11 +60,11 @@ impl Journal {
     /// Reads the journal of the crawl in `out`; nothing is known if there is none yet.
     pub(super) fn read(out: &Path) -> anyhow::Result<Journal> {
         let mut journal = Journal::default();
-        if !Store::exists(&RealDisk, out)? {
+        if !EmbeddedStore::exists(&RealDisk, out)? {
             return Ok(journal);
         }
         let options = FrontierOptions::default();
-        let store = Store::open_read_only(Arc::new(RealDisk), out, options, &mut journal)?;
+        let store = EmbeddedStore::open_read_only(Arc::new(RealDisk), out, options, &mut journal)?;
         journal.torn_bytes = store.torn_bytes();
         Ok(journal)
     }

@@ -7,12 +7,12 @@ use nephila_store::Store;
 /// Compares the counts, and gives back how many hosts are where.
 pub(super) fn counts(
     agent: &mut Agent,
-    store: &Store,
+    store: &impl Store,
     in_flight: u64,
     now: Now,
 ) -> Result<[(&'static str, u64); 10], String> {
     let status = agent.status(now);
-    let queued = store.queued();
+    let queued = store.stored().queued;
     if status.queue != queued {
         return Err(format!("the agent counts {} URLs that wait, the store {queued}", status.queue));
     }

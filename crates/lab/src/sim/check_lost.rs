@@ -56,7 +56,7 @@ impl Lost {
     pub(super) fn reopened(
         &mut self,
         plan: &Plan,
-        store: &mut Store,
+        store: &mut impl Store,
         disk: &dyn Disk,
         dir: &Path,
     ) -> Result<(), String> {
@@ -76,7 +76,7 @@ impl Lost {
     pub(super) fn finished(
         &mut self,
         plan: &Plan,
-        store: &mut Store,
+        store: &mut impl Store,
         disk: &dyn Disk,
         dir: &Path,
     ) -> Result<(), String> {
@@ -103,7 +103,7 @@ impl Lost {
     }
 }
 
-fn state(store: &mut Store, url: &str) -> Result<Option<KnownState>, String> {
+fn state(store: &mut impl Store, url: &str) -> Result<Option<KnownState>, String> {
     let parsed = Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
     let cannot = |error: nephila_store::Error| format!("{url} cannot be looked up: {error}");
     let mut known = store.look_up(&parsed).map_err(cannot)?;

@@ -16,7 +16,7 @@ use nephila_node::crawl::snapshot;
 use nephila_node::fetch::Captured;
 use nephila_node::memo::Pointed;
 use nephila_node::writer::{self, Job, Writer};
-use nephila_store::Store;
+use nephila_store::{EmbeddedStore, Store};
 
 use super::check_bounded;
 use super::check_lost::Lost;
@@ -75,7 +75,7 @@ impl InFlight {
 /// One life of the crawl's process.
 pub(super) struct Process {
     pub(super) agent: Agent,
-    pub(super) store: Store,
+    pub(super) store: EmbeddedStore,
     pub(super) pointed: Pointed,
     pub(super) writer: Writer,
     pub(super) in_flight: BTreeMap<FetchId, InFlight>,

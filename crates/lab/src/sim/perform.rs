@@ -14,7 +14,7 @@ use nephila_node::config::Durability;
 use nephila_node::crawl::snapshot;
 use nephila_node::fetch::Captured;
 use nephila_node::writer::{Done, Job, WriteError};
-use nephila_store::ErrorKind;
+use nephila_store::{ErrorKind, Store};
 
 use super::driver::{Broken, Happening, InFlight, Process, Sim, broken};
 use super::levels::Level;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nephila_core::record::{Outcome, Record};
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, Mode, SimDisk};
-use nephila_store::{ErrorKind, Journal, Result, Store};
+use nephila_store::{EmbeddedStore, ErrorKind, Journal, Result, Store};
 
 use crate::samples::*;
 
@@ -67,7 +67,7 @@ fn live(disk: &SimDisk, random: &mut Random, kept: &mut Vec<Kept>, sound: bool) 
 }
 
 /// What is known is what the records say.
-fn check(store: &mut Store, records: &[(u64, Record)]) {
+fn check(store: &mut EmbeddedStore, records: &[(u64, Record)]) {
     let mut urls = HashSet::new();
     for (_, record) in records {
         urls.extend(record.found().iter().map(|found| found.url.clone()));
@@ -75,13 +75,13 @@ fn check(store: &mut Store, records: &[(u64, Record)]) {
             urls.insert(settled.url.clone());
         }
     }
-    assert_eq!(store.known_urls(), urls.len() as u64);
+    assert_eq!(store.stored().known, urls.len() as u64);
     for text in urls.iter().take(5) {
         assert!(store.look_up(&url(text)).unwrap().is_some());
     }
 }
 
-fn write_on(store: Store, journal: &mut Journal, random: &mut Random, kept: &mut Vec<Kept>) {
+fn write_on(store: EmbeddedStore, journal: &mut Journal, random: &mut Random, kept: &mut Vec<Kept>) {
     let (mut store, mut folded) = (Some(store), kept.len());
     for _ in 0..random.below(30) {
         let record = record(random);
@@ -112,7 +112,7 @@ fn write_on(store: Store, journal: &mut Journal, random: &mut Random, kept: &mut
     }
 }
 
-fn fold_and_save(store: &mut Store, journal: &Journal, new: &[Kept], save: bool) -> Result<()> {
+fn fold_and_save(store: &mut EmbeddedStore, journal: &Journal, new: &[Kept], save: bool) -> Result<()> {
     for kept in new {
         fold(store, kept.place, &kept.record)?;
     }
@@ -177,7 +177,7 @@ fn a_full_disk_tears_nothing_and_goes_on_when_there_is_room() {
     store.decide().unwrap();
     assert_eq!(records.len(), 3);
     assert_eq!(records[1].0, place);
-    assert_eq!(store.queued(), 3);
+    assert_eq!(store.stored().queued, 3);
 }
 
 /// The disk fails so badly that not even the torn write can be cut off, and then it is well again.
@@ -242,7 +242,7 @@ fn a_crawl_that_was_killed_can_be_looked_at() {
         // Nothing that is written gets through.
         dead.fail_after(0);
         let (mut look, records) = look(Arc::new(dead), NO_LIMITS).unwrap();
-        assert_eq!((look.known_urls(), look.torn_bytes(), records), (2, 5, 2));
+        assert_eq!((look.stored().known, look.torn_bytes(), records), (2, 5, 2));
         assert_eq!(look.take(&host("a.example"), 9, false, Wall(0)).unwrap().due.len(), 2);
     }
 }

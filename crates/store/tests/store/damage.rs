@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nephila_core::record::{Outcome, Record};
 use nephila_disk::{Disk, Mode, SimDisk};
-use nephila_store::{ErrorKind, FRAME_BYTES_MAX, Store};
+use nephila_store::{EmbeddedStore, ErrorKind, FRAME_BYTES_MAX, Store};
 
 use crate::samples::*;
 
@@ -202,13 +202,13 @@ fn a_journal_that_ends_before_the_snapshot_is_an_error() {
     file.append(&bytes[bytes.len() - 1..]).unwrap();
     let (mut store, ..) = open(disk, NO_LIMITS).unwrap();
     store.decide().unwrap();
-    assert_eq!(store.known_urls(), 5);
+    assert_eq!(store.stored().known, 5);
 }
 
 #[test]
 fn a_journal_exists_once_it_was_made() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    let exists = || Store::exists(&*disk, Path::new(DIR)).unwrap();
+    let exists = || EmbeddedStore::exists(&*disk, Path::new(DIR)).unwrap();
     assert!(!exists());
     open(Arc::clone(&disk), NO_LIMITS).unwrap();
     assert!(exists());
@@ -267,7 +267,7 @@ fn an_old_journal_is_refused() {
     let errors = [
         open(Arc::clone(&disk), NO_LIMITS).err(),
         look(Arc::clone(&disk), NO_LIMITS).err(),
-        Store::exists(&*disk, Path::new(DIR)).err(),
+        EmbeddedStore::exists(&*disk, Path::new(DIR)).err(),
     ];
     for error in errors {
         let error = error.unwrap();

@@ -10,7 +10,7 @@ use nephila_core::record::{Failure, Found, How, Outcome, Record, RobotsOutcome, 
 use nephila_core::time::Wall;
 use nephila_core::url::Origin;
 use nephila_disk::{Disk, SimDisk};
-use nephila_store::{FrontierOptions, KnownState, Store, StoreLimits};
+use nephila_store::{EmbeddedStore, FrontierOptions, KnownState, Store, StoreLimits};
 
 use crate::samples::*;
 
@@ -23,7 +23,7 @@ fn texts(taken: &nephila_core::agent::Taken) -> Vec<&str> {
 }
 
 /// The hosts with how many URLs of each are known.
-fn known(store: &mut Store) -> String {
+fn known(store: &mut EmbeddedStore) -> String {
     let mut hosts = Vec::new();
     store.hosts(&mut |stored| hosts.push(format!("{} {}", stored.host, stored.known))).unwrap();
     hosts.sort();
@@ -74,7 +74,7 @@ fn what_a_limit_kept_out_comes_back_when_it_is_raised() {
             let (hosts, [depth, host, urls]) = if with_snapshots { with } else { without };
             assert_eq!(known(&mut store), hosts, "{limits:?}, snapshots: {with_snapshots}");
             assert_eq!(
-                store.kept_out(),
+                store.stored().kept_out,
                 OverLimit { depth, host, urls },
                 "{limits:?}, snapshots: {with_snapshots}"
             );
@@ -95,14 +95,14 @@ fn what_is_kept_out_is_not_kept_out_twice() {
     write(&mut store, &mut journal, &Record::Seeds(deep));
     snapshot(&mut store, &mut journal).unwrap();
     let over = |depth| OverLimit { depth, ..OverLimit::default() };
-    assert_eq!(store.kept_out(), over(100));
+    assert_eq!(store.stored().kept_out, over(100));
     let mut disk = sim;
     let mut used_bytes = Vec::new();
     for _ in 0..5 {
         disk = disk.kill();
         let (mut store, ..) = open(Arc::new(disk.clone()), limits(2)).unwrap();
         store.decide().unwrap();
-        assert_eq!((store.known_urls(), store.kept_out()), (10, over(90)));
+        assert_eq!((store.stored().known, store.stored().kept_out), (10, over(90)));
         used_bytes.push(disk.used_bytes());
     }
     assert_eq!(used_bytes.first(), used_bytes.last());
@@ -110,7 +110,7 @@ fn what_is_kept_out_is_not_kept_out_twice() {
     snapshot(&mut store, &mut journal).unwrap();
     let (mut store, ..) = open(Arc::new(disk), limits(3)).unwrap();
     store.decide().unwrap();
-    assert_eq!((store.known_urls(), store.kept_out()), (20, over(80)));
+    assert_eq!((store.stored().known, store.stored().kept_out), (20, over(80)));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_settled_url_stays_known_when_limits_are_lowered() {
 
         let (mut store, _, _) = open(disk, StoreLimits { max_depth: 1, ..NO_LIMITS }).unwrap();
         store.decide().unwrap();
-        assert_eq!((store.known_urls(), store.queued()), (2, 1));
+        assert_eq!((store.stored().known, store.stored().queued), (2, 1));
         let known = store.look_up(&url(pages[0])).unwrap().unwrap();
         assert_eq!((known.found.depth, known.via), (9, None));
         assert_eq!(known.state, KnownState::Settled(Box::new(done)));
@@ -203,7 +203,7 @@ fn a_url_that_is_found_nearer_moves_up() {
             assert_eq!(texts(&taken), ["c", "a", "b"].map(page));
             let due = &taken.due[0];
             assert_eq!((due.depth, due.via.as_deref()), (1, Some("http://a.example/p")));
-            assert_eq!((store.known_urls(), store.queued()), (4, 3));
+            assert_eq!((store.stored().known, store.stored().queued), (4, 3));
         }
     }
 }
@@ -221,7 +221,7 @@ fn put_back_goes_to_the_head_in_order_and_leaves_the_settled_alone() {
     let taken = store.take(&a, 9, false, Wall(0)).unwrap();
     assert_eq!(texts(&taken), [0, 2, 3, 4, 5].map(|number| format!("http://a.example/{number}")));
     store.decide().unwrap();
-    assert_eq!(store.queued(), 5);
+    assert_eq!(store.stored().queued, 5);
 }
 
 #[test]
@@ -256,7 +256,8 @@ fn lose_a_capture(with_snapshot: bool) {
 
     let mut told = Told { lost_files: vec![9], looks_back: true, ..Told::default() };
     let (mut store, _) =
-        Store::open(Arc::clone(&disk), Path::new(DIR), FrontierOptions::default(), &mut told).unwrap();
+        EmbeddedStore::open(Arc::clone(&disk), Path::new(DIR), FrontierOptions::default(), &mut told)
+            .unwrap();
     let attempt = |(_, record): &(u64, Record)| match record {
         Record::Settled(settled) => Some((settled.attempts, settled.outcome.clone(), settled.capture)),
         _ => None,
@@ -274,7 +275,7 @@ fn lose_a_capture(with_snapshot: bool) {
         ]
     );
     store.decide().unwrap();
-    assert_eq!((store.known_urls(), store.queued()), (6, 5));
+    assert_eq!((store.stored().known, store.stored().queued), (6, 5));
     let lost = store.look_up(&url("http://a.example/lost")).unwrap().unwrap();
     let KnownState::Retry { not_before: Wall(1_000), attempts: 1, last } = lost.state else {
         panic!("{lost:?}")
@@ -400,7 +401,7 @@ fn a_failed_take_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(nephila_disk::RealDisk);
     let options = FrontierOptions::default();
-    let (mut store, mut journal) = Store::open(disk, dir.path(), options, &mut ()).unwrap();
+    let (mut store, mut journal) = EmbeddedStore::open(disk, dir.path(), options, &mut ()).unwrap();
     // More than is kept in memory.
     let page = |number: u64| format!("http://a.example/{number}/{}", "x".repeat(100));
     write(&mut store, &mut journal, &seeds((0..URLS).map(page)));

@@ -9,7 +9,9 @@ use nephila_core::record::{Failure, Found, How, Outcome, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, key};
 use nephila_disk::{Disk, SimDisk};
-use nephila_store::{Journal, Known, KnownState, Store, StoreJob, StoreLimits, without_capture};
+use nephila_store::{
+    EmbeddedStore, Journal, Known, KnownState, Store, StoreJob, StoreLimits, without_capture,
+};
 
 use crate::samples::*;
 
@@ -331,7 +333,7 @@ type Saved = (Model, usize);
 struct Pair {
     random: Random,
     disk: Arc<dyn Disk>,
-    store: Store,
+    store: EmbeddedStore,
     journal: Journal,
     model: Model,
     log: Vec<(u64, Record)>,
@@ -506,11 +508,12 @@ impl Pair {
         let told = || Told { lost_files: lost.clone(), looks_back: true, forgives: true, ..Told::default() };
         let disk = || Arc::clone(&self.disk);
         if self.random.one_in(3) {
-            let mut look = Store::open_read_only(disk(), Path::new(DIR), options, &mut told()).unwrap();
+            let mut look =
+                EmbeddedStore::open_read_only(disk(), Path::new(DIR), options, &mut told()).unwrap();
             compare(&mut look, &self.model, &lost);
         }
         let mut told = told();
-        let (mut store, journal) = Store::open(disk(), Path::new(DIR), options, &mut told).unwrap();
+        let (mut store, journal) = EmbeddedStore::open(disk(), Path::new(DIR), options, &mut told).unwrap();
         assert_eq!(told.records, self.log);
         // What is said of the records of another life is nobody's business.
         store.decide().unwrap();
@@ -558,18 +561,18 @@ fn is_private(settled: &Settled) -> bool {
 }
 
 /// Compares everything that can be asked of a store.
-fn compare(store: &mut Store, model: &Model, lost_files: &[u32]) {
-    assert_eq!(store.known_urls(), model.urls.len() as u64);
+fn compare(store: &mut EmbeddedStore, model: &Model, lost_files: &[u32]) {
+    assert_eq!(store.stored().known, model.urls.len() as u64);
     let mut hosts: BTreeMap<Host, StoredHost> = BTreeMap::new();
     store.hosts(&mut |stored| assert_eq!(hosts.insert(stored.host.clone(), stored), None)).unwrap();
-    assert_eq!(store.queued(), hosts.values().map(|queue| queue.queued).sum::<u64>());
+    assert_eq!(store.stored().queued, hosts.values().map(|queue| queue.queued).sum::<u64>());
     for (host, queue) in &hosts {
         model.check_due(host, queue.due);
     }
     let hosts: BTreeMap<Host, _> =
         hosts.into_iter().map(|(host, queue)| (host, (queue.known, queue.queued, queue.next))).collect();
     assert_eq!(hosts, model.hosts());
-    let OverLimit { depth, host, urls } = store.kept_out();
+    let OverLimit { depth, host, urls } = store.stored().kept_out;
     // What was tried when the limit was higher may or may not have been counted before that was noticed.
     let unknown = model.kept.iter().filter(|(_, found)| model.find(&found.url).is_none()).count() as u64;
     assert!((unknown..=model.over).contains(&depth) && (host, urls) == (0, 0), "{depth} are kept out");
@@ -676,12 +679,12 @@ fn run_limits(seed: u64) {
     }
 }
 
-fn known_of(store: &mut Store, depths: &BTreeMap<String, u16>) -> BTreeSet<String> {
+fn known_of(store: &mut EmbeddedStore, depths: &BTreeMap<String, u16>) -> BTreeSet<String> {
     depths.keys().filter(|text| store.look_up(&url(text)).unwrap().is_some()).cloned().collect()
 }
 
 fn check_limits(
-    store: &mut Store,
+    store: &mut EmbeddedStore,
     limits: &StoreLimits,
     depths: &BTreeMap<String, u16>,
     tried: &BTreeSet<String>,
@@ -689,7 +692,7 @@ fn check_limits(
 ) {
     store.decide().unwrap();
     let known = known_of(store, depths);
-    assert_eq!(store.known_urls(), known.len() as u64);
+    assert_eq!(store.stored().known, known.len() as u64);
     assert!(tried.is_subset(&known), "what was tried stays known");
     assert!(saved.is_subset(&known), "what a snapshot knows stays known");
     // Those that count against no limit of today: they were admitted before.

@@ -9,7 +9,7 @@ use nephila_core::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Poi
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 use nephila_disk::Disk;
-use nephila_store::{FrontierOptions, Journal, Reader, Result, Store, StoreLimits};
+use nephila_store::{EmbeddedStore, FrontierOptions, Journal, Reader, Result, Store, StoreLimits};
 
 pub(crate) const DIR: &str = "/crawl";
 pub(crate) const STORE: &str = "/crawl/store";
@@ -81,7 +81,7 @@ pub(crate) fn pointer(file: u32) -> Pointer {
 pub(crate) const MEMO: &[u8] = b"memo";
 
 /// A store, its journal, and the records that were read when it was opened.
-pub(crate) type Opened = (Store, Journal, Vec<(u64, Record)>);
+pub(crate) type Opened = (EmbeddedStore, Journal, Vec<(u64, Record)>);
 
 /// Opens a store whose archive has everything.
 pub(crate) fn open(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<Opened> {
@@ -91,15 +91,15 @@ pub(crate) fn open(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<Opened> {
 /// The same with other budgets.
 pub(crate) fn open_with(disk: Arc<dyn Disk>, options: FrontierOptions) -> Result<Opened> {
     let mut told = Told { looks_back: true, ..Told::default() };
-    let (store, journal) = Store::open(disk, Path::new(DIR), options, &mut told)?;
+    let (store, journal) = EmbeddedStore::open(disk, Path::new(DIR), options, &mut told)?;
     Ok((store, journal, told.records))
 }
 
 /// Looks at a store whose archive has everything, and counts its records.
-pub(crate) fn look(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<(Store, usize)> {
+pub(crate) fn look(disk: Arc<dyn Disk>, limits: StoreLimits) -> Result<(EmbeddedStore, usize)> {
     let mut told = Told { looks_back: true, ..Told::default() };
     let options = FrontierOptions { limits, ..FrontierOptions::default() };
-    let store = Store::open_read_only(disk, Path::new(DIR), options, &mut told)?;
+    let store = EmbeddedStore::open_read_only(disk, Path::new(DIR), options, &mut told)?;
     Ok((store, told.records.len()))
 }
 
@@ -141,14 +141,14 @@ impl Reader for Told {
 }
 
 /// Writes a record and folds it, as an agent would.
-pub(crate) fn write(store: &mut Store, journal: &mut Journal, record: &Record) -> Admitted {
+pub(crate) fn write(store: &mut EmbeddedStore, journal: &mut Journal, record: &Record) -> Admitted {
     let place = journal.append(record).unwrap();
     journal.flush().unwrap();
     fold(store, place, record).unwrap()
 }
 
 /// Tells the store of a record that was written.
-pub(crate) fn fold(store: &mut Store, place: u64, record: &Record) -> Result<Admitted> {
+pub(crate) fn fold(store: &mut EmbeddedStore, place: u64, record: &Record) -> Result<Admitted> {
     let mut sum = Admitted::default();
     if let Record::Settled(settled) = record {
         sum = store.settle(place, settled)?;
@@ -158,7 +158,7 @@ pub(crate) fn fold(store: &mut Store, place: u64, record: &Record) -> Result<Adm
 }
 
 /// Writes a snapshot of everything that was written.
-pub(crate) fn snapshot(store: &mut Store, journal: &mut Journal) -> Result<()> {
+pub(crate) fn snapshot(store: &mut EmbeddedStore, journal: &mut Journal) -> Result<()> {
     journal.sync()?;
     let done = store.begin_snapshot(journal.end(), MEMO)?.run()?;
     store.end_snapshot(done)
@@ -179,7 +179,7 @@ pub(crate) fn small(random: &mut Random, limits: StoreLimits) -> FrontierOptions
 }
 
 /// Writes a record, and says what came of all that it found.
-pub(crate) fn write_decided(store: &mut Store, journal: &mut Journal, record: &Record) -> Admitted {
+pub(crate) fn write_decided(store: &mut EmbeddedStore, journal: &mut Journal, record: &Record) -> Admitted {
     let mut sum = write(store, journal, record);
     add(&mut sum, store.decide().unwrap());
     sum

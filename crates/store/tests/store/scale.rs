@@ -9,7 +9,7 @@ use std::time::Instant;
 use nephila_core::record::Record;
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, File, Mode, RealDisk};
-use nephila_store::{FrontierOptions, Journal, Store};
+use nephila_store::{EmbeddedStore, FrontierOptions, Journal, Store};
 
 use crate::samples::*;
 
@@ -33,8 +33,8 @@ fn little() -> FrontierOptions {
     }
 }
 
-fn open_in(disk: Arc<dyn Disk>, dir: &Path) -> (Store, Journal) {
-    Store::open(disk, dir, little(), &mut ()).unwrap()
+fn open_in(disk: Arc<dyn Disk>, dir: &Path) -> (EmbeddedStore, Journal) {
+    EmbeddedStore::open(disk, dir, little(), &mut ()).unwrap()
 }
 
 fn batch(start: usize) -> Record {
@@ -57,7 +57,7 @@ fn many_urls() {
     }
     store.decide().unwrap();
     let admitted = begun.elapsed();
-    assert_eq!(store.known_urls(), URLS as u64);
+    assert_eq!(store.stored().known, URLS as u64);
     assert!(memory_bytes_max <= MEMORY_BYTES_MAX, "{memory_bytes_max} bytes");
 
     let begun = Instant::now();
@@ -129,11 +129,11 @@ impl File for CountingFile {
 }
 
 /// Opens the crawl and says how much was read for it.
-fn opening_reads(dir: &Path) -> (u64, Store, Journal) {
+fn opening_reads(dir: &Path) -> (u64, EmbeddedStore, Journal) {
     let read_bytes = Arc::new(AtomicU64::new(0));
     let (mut store, journal) = open_in(Arc::new(Counting(Arc::clone(&read_bytes))), dir);
     store.decide().unwrap();
-    assert_eq!((store.known_urls(), store.queued()), (LONG_URLS as u64, LONG_URLS as u64));
+    assert_eq!((store.stored().known, store.stored().queued), (LONG_URLS as u64, LONG_URLS as u64));
     (read_bytes.load(Ordering::Relaxed), store, journal)
 }
 

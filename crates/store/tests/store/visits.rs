@@ -9,7 +9,7 @@ use nephila_core::frontier::{HostMemo, HostState};
 use nephila_core::record::{Outcome, Record};
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_disk::{Disk, SimDisk};
-use nephila_store::Store;
+use nephila_store::{EmbeddedStore, Store};
 
 use crate::samples::*;
 
@@ -24,7 +24,7 @@ fn memo(pages: u64) -> HostMemo {
     state.memo(1, now).unwrap()
 }
 
-fn round(store: &mut Store, now: Wall) -> Visited {
+fn round(store: &mut EmbeddedStore, now: Wall) -> Visited {
     let mut whole = Visited::default();
     for _ in 0..10_000 {
         let part = store.visit(now).unwrap();
@@ -135,8 +135,9 @@ fn a_memo_stands_for_the_records_before_it() {
     for looks_back in [false, true] {
         let mut told = Told { looks_back, ..Told::default() };
         let options = nephila_store::FrontierOptions::default();
-        let store = Store::open_read_only(Arc::clone(&disk), Path::new(DIR), options, &mut told).unwrap();
-        assert_eq!((store.known_urls(), store.queued(), store.stored().hosts), (2, 1, 2));
+        let store =
+            EmbeddedStore::open_read_only(Arc::clone(&disk), Path::new(DIR), options, &mut told).unwrap();
+        assert_eq!((store.stored().known, store.stored().queued, store.stored().hosts), (2, 1, 2));
         assert_eq!(told.memo.as_deref(), Some(MEMO));
         let records: Vec<&Record> = told.records.iter().map(|(_, record)| record).collect();
         assert_eq!(records.len(), 1 + usize::from(looks_back));

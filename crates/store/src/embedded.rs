@@ -1,0 +1,465 @@
+//! The store that an agent has beside it, in its crawl's directory: the reading half, which folds what the journal holds into
+//! sieve and queues ([`Frontier`]). Snapshots, and what a journal is read for at a start, are this store's own; all else it
+//! does as every [`Store`].
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use nephila_core::agent::{Admitted, Due, Kept, Stored, StoredHost, Taken, Visited};
+use nephila_core::frontier::HostMemo;
+use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
+use nephila_core::time::Wall;
+use nephila_core::url::{Fingerprint, Host, Url, identify};
+use nephila_disk::Disk;
+
+use crate::frontier::{Frontier, FrontierOptions, Progress, Range, SnapshotDone, SnapshotJob};
+use crate::history;
+use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
+use crate::log::{self, Log};
+use crate::recent::{Print, Recent};
+use crate::{Error, Known, KnownState, Result, Store};
+
+/// The directory of the store in a crawl's directory.
+const DIR: &str = "store";
+/// The journal of versions before this one.
+const OLD_JOURNAL: &str = "journal";
+
+/// Who is told what the store finds when it is opened.
+pub trait Reader {
+    /// What its owner gave to the last snapshot, if there is one. True: the records before it have to be looked at all the same,
+    /// because what they say may not hold any more. `None`: it makes no sense.
+    fn memo(&mut self, memo: &[u8]) -> Option<bool> {
+        let _ = memo;
+        Some(false)
+    }
+
+    /// Whether the archive has a capture.
+    fn holds(&mut self, pointer: &Pointer) -> bool {
+        let _ = pointer;
+        true
+    }
+
+    /// Whether what failed for this is to be tried again.
+    fn forgives(&self, failure: Failure) -> bool {
+        let _ = failure;
+        false
+    }
+
+    /// A record that the memo does not cover. `kept` says what is kept of a host.
+    fn replay(&mut self, place: u64, record: &Record, kept: &mut Kept<'_>) {
+        let _ = (place, record, kept);
+    }
+
+    /// A record that the memo covers, as it counts now; `was` is what it said, if that does not count any more.
+    fn look_back(&mut self, place: u64, record: &Record, was: Option<&Settled>, kept: &mut Kept<'_>) {
+        let _ = (place, record, was, kept);
+    }
+}
+
+/// Nobody.
+impl Reader for () {}
+
+/// The reading half of the store.
+pub struct EmbeddedStore {
+    dir: PathBuf,
+    disk: Arc<dyn Disk>,
+    frontier: Frontier,
+    records: Rc<Records>,
+    recent: Recent,
+    torn_bytes: u64,
+    damaged: bool,
+    /// The figures of these hosts are right only after everything of them is decided.
+    uncertain: BTreeSet<Host>,
+}
+
+/// A snapshot on its way to the disk, with what it makes unnecessary.
+pub struct StoreJob {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    snapshot: SnapshotJob,
+}
+
+impl StoreJob {
+    /// Writes the snapshot, durably, and shortens the part of the journal that nobody folds any more. On any thread.
+    pub fn run(self) -> Result<SnapshotDone> {
+        let done = self.snapshot.run()?;
+        history::shorten(&*self.disk, &self.dir, done.needed, &shorten)?;
+        Ok(done)
+    }
+}
+
+impl EmbeddedStore {
+    /// Whether there is a store in `dir`. One whose making was interrupted is none: before it has been made nothing is
+    /// written anywhere.
+    pub fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool> {
+        refuse_old(disk, dir)?;
+        log::exists(disk, &dir.join(DIR))
+    }
+
+    /// Opens the crawl in `dir`, or starts one. What follows the first record that is not whole is cut off, and kept beside
+    /// the journal if it is more than a write that was not finished ([`EmbeddedStore::is_damaged`]). A record whose capture is
+    /// not in the archive is folded and passed on as [`without_capture`] says.
+    ///
+    /// The caller makes sure that nobody else writes to the directory.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: FrontierOptions,
+        reader: &mut dyn Reader,
+    ) -> Result<(EmbeddedStore, Journal)> {
+        refuse_old(&*disk, dir)?;
+        let dir = dir.join(DIR);
+        let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
+        let (frontier, memo) =
+            Frontier::open(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
+        let mut store = EmbeddedStore::new(disk, dir, frontier, records);
+        let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
+        let needed = store.frontier.place();
+        let log = Log::open_to(&disk, &dir, (from, needed), SEGMENT_BYTES, &mut |place, payload| {
+            store.read_back(place, payload, reader)
+        })?;
+        store.frontier.advance(log.end());
+        (store.torn_bytes, store.damaged) = (log.torn_bytes(), log.is_damaged());
+        for host in std::mem::take(&mut store.uncertain) {
+            store.frontier.decide_host(&host)?;
+        }
+        Ok((store, Journal::new(log)))
+    }
+
+    /// Opens the crawl in `dir` to look at it while it is not running. Nothing is written or cut; the state is that of the
+    /// last whole record.
+    pub fn open_read_only(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: FrontierOptions,
+        reader: &mut dyn Reader,
+    ) -> Result<EmbeddedStore> {
+        if !EmbeddedStore::exists(&*disk, dir)? {
+            return Err(Error::io("open", &dir.join(DIR))(std::io::ErrorKind::NotFound.into()));
+        }
+        let dir = dir.join(DIR);
+        let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
+        let (frontier, memo) =
+            Frontier::open_read_only(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
+        let mut store = EmbeddedStore::new(disk, dir, frontier, records);
+        let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
+        let needed = store.frontier.place();
+        store.torn_bytes = log::read_only_to(&*disk, &dir, (from, needed), &mut |place, payload| {
+            store.read_back(place, payload, reader)
+        })?;
+        store.frontier.decide()?;
+        Ok(store)
+    }
+
+    /// Gives the reader its memo, and then either all old records or none. Says from where on the journal is to be read.
+    fn look_back_or_not(
+        &mut self,
+        memo: &[u8],
+        reader: &mut dyn Reader,
+    ) -> Result<(u64, Arc<dyn Disk>, PathBuf)> {
+        let (disk, dir) = (Arc::clone(&self.disk), self.dir.clone());
+        let from = self.frontier.place();
+        let senseless = || Error::Corrupt {
+            path: dir.clone(),
+            place: from,
+            what: "the memo of the snapshot makes no sense",
+        };
+        let looks_back = from > 0 && reader.memo(memo).ok_or_else(senseless)?;
+        if !looks_back {
+            return Ok((from, disk, dir));
+        }
+        let first = log::first_place(&*disk, &dir)?;
+        history::read_all(&*disk, &dir, first.unwrap_or(u64::MAX), &mut |place, payload| {
+            self.read_back(place, payload, reader)
+        })?;
+        Ok((first.unwrap_or(from), disk, dir))
+    }
+
+    fn new(disk: Arc<dyn Disk>, dir: PathBuf, frontier: Frontier, records: Rc<Records>) -> EmbeddedStore {
+        EmbeddedStore {
+            dir,
+            disk,
+            frontier,
+            records,
+            recent: Recent::default(),
+            torn_bytes: 0,
+            damaged: false,
+            uncertain: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in a record of an earlier run.
+    fn read_back(&mut self, place: u64, payload: &[u8], reader: &mut dyn Reader) -> Result<()> {
+        let mut record = decode(place, payload)?;
+        let mut was = None;
+        if let Some(pointer) = capture_of(&record)
+            && !reader.holds(&pointer)
+        {
+            was = without_capture(&mut record);
+        }
+        was = was.or_else(|| forgive(&mut record, &|failure| reader.forgives(failure)));
+        let covered = place < self.frontier.place();
+        match (&record, &was) {
+            (Record::Settled(settled), _) if !covered => {
+                let uncertain = self.frontier.settle_again(place, settled)?;
+                self.uncertain
+                    .extend(uncertain.then(|| identify(&settled.url)).flatten().map(|(host, _)| host));
+            }
+            (Record::Settled(settled), Some(_)) if !self.frontier.unsettle(place, settled)? => was = None,
+            _ => {}
+        }
+        if !covered {
+            self.frontier.admit(place, &record)?;
+        }
+        let mut failed = None;
+        let frontier = &mut self.frontier;
+        let mut kept = |host: &Host| {
+            frontier.kept(host).unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            })
+        };
+        match covered {
+            true => reader.look_back(place, &record, was.as_ref(), &mut kept),
+            false => reader.replay(place, &record, &mut kept),
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn look_back(&self, place: u64, done: bool) -> Result<Known> {
+        let mut record = self.records.read(place)?;
+        if let Record::Settled(settled) = &record
+            && settled.outcome.is_final()
+            && !done
+        {
+            // It did not count when the journal was read: its capture was lost, or else it was forgiven.
+            match settled.capture {
+                Some(_) => without_capture(&mut record),
+                None => forgive(&mut record, &|_| true),
+            };
+        }
+        let Record::Settled(settled) = record else {
+            return Err(Error::Corrupt { path: self.dir.clone(), place, what: "not an attempt at a URL" });
+        };
+        let (depth, how) = (settled.depth, settled.how);
+        let found = Found { url: settled.url.clone(), depth, how, redirects: 0 };
+        let via = self.records.page(settled.found_in);
+        let attempts = settled.attempts;
+        let state = match settled.outcome {
+            Outcome::Retry { not_before, .. } => {
+                KnownState::Retry { not_before, attempts, last: Box::new(settled) }
+            }
+            _ => KnownState::Settled(Box::new(settled)),
+        };
+        Ok(Known { found, via, state })
+    }
+
+    /// Begins to write down what is in memory, so that opening need not fold all of the journal again, and `memo` for the
+    /// reader of that moment. Everything that was appended to the journal before `place` must be synced and folded, and be
+    /// covered by the memo. What is returned does the work; [`EmbeddedStore::end_snapshot`] follows.
+    pub fn begin_snapshot(&mut self, place: u64, memo: &[u8]) -> Result<StoreJob> {
+        self.frontier.advance(place);
+        let snapshot = self.frontier.begin_snapshot(memo)?;
+        Ok(StoreJob { disk: Arc::clone(&self.disk), dir: self.dir.clone(), snapshot })
+    }
+
+    /// Has the next snapshot give back as much room on the disk as it can. Takes its time.
+    pub fn tidy(&mut self) -> Result<()> {
+        self.frontier.tidy()
+    }
+
+    /// Takes note that a snapshot is durable.
+    pub fn end_snapshot(&mut self, done: SnapshotDone) -> Result<()> {
+        self.frontier.end_snapshot(done).map(drop)
+    }
+
+    /// How many bytes behind the last whole record were found when the store was opened.
+    pub fn torn_bytes(&self) -> u64 {
+        self.torn_bytes
+    }
+
+    /// Whether there were whole records among them: a damaged disk, or a power cut that took a write and spared a later one.
+    /// They are kept in files named `damaged-*` in the store's directory.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// The memory that sieve and queues take, counted from what they reserve.
+    pub fn memory_bytes(&self) -> u64 {
+        self.frontier.usage().memory_bytes
+    }
+}
+
+impl Store for EmbeddedStore {
+    fn prune(&self, record: &mut Record) {
+        // What a seed redirects to widens the scope when the record is replayed, known or not. The seeds themselves are
+        // given to the scope at every start.
+        let keeps_seeds = !matches!(record, Record::Seeds(_));
+        let found = match record {
+            Record::Seeds(found) => found,
+            Record::Settled(settled) => &mut settled.found,
+            Record::Robots(robots) => &mut robots.found,
+            _ => return,
+        };
+        let mut depths: HashMap<Print, u32> = HashMap::new();
+        found.retain(|found| {
+            let print = self.recent.print(&found.url);
+            if self.recent.knows(print, found.depth) {
+                return keeps_seeds && found.how == How::Seed;
+            }
+            let depth = u32::from(found.depth);
+            let nearest = depths.entry(print).or_insert(u32::MAX);
+            let is_nearer = depth < *nearest;
+            *nearest = depth.min(*nearest);
+            is_nearer
+        });
+    }
+
+    fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+        for found in record.found() {
+            self.recent.add(self.recent.print(&found.url), found.depth);
+        }
+        self.frontier.admit(place, record)
+    }
+
+    fn decide(&mut self) -> Result<Admitted> {
+        self.frontier.decide()
+    }
+
+    fn settle(&mut self, place: u64, settled: &Settled) -> Result<Admitted> {
+        self.frontier.settle(place, settled)?;
+        self.frontier.make_room()
+    }
+
+    fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
+        let mut taken = self.frontier.take(host, max, fresh_first, now)?;
+        let mut last: Option<(u64, Option<String>)> = None;
+        for due in &mut taken.due {
+            // The URLs of a page are neighbours.
+            let via = match last.take() {
+                Some((place, via)) if place == due.found_in => via,
+                _ => self.records.page(due.found_in),
+            };
+            due.via.clone_from(&via);
+            last = Some((due.found_in, via));
+        }
+        Ok(taken)
+    }
+
+    fn put_back(&mut self, host: &Host, due: &[Due]) -> Result<()> {
+        self.frontier.put_back(host, due)
+    }
+
+    fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()> {
+        self.frontier.keep(host, memo, away_until)
+    }
+
+    fn kept(&mut self, host: &Host) -> Result<Option<HostMemo>> {
+        self.frontier.kept(host)
+    }
+
+    fn visit(&mut self, now: Wall) -> Result<Visited> {
+        self.frontier.visit(now)
+    }
+
+    fn record(&self, place: u64) -> Result<Record> {
+        self.records.read(place)
+    }
+
+    fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
+        let Some((progress, place)) = self.frontier.look_up(url)? else { return Ok(None) };
+        let fingerprint = Fingerprint::of(url);
+        let queued = |state: KnownState, depth: u16| {
+            let found = self.records.found(place, fingerprint);
+            let found = found.unwrap_or(Found { url: url.to_string(), depth, how: How::Link, redirects: 0 });
+            Known { found, via: self.records.page(place), state }
+        };
+        Ok(Some(match progress {
+            Progress::Queued { depth } => queued(KnownState::Queued, depth),
+            Progress::Taken { depth } => queued(KnownState::Taken, depth),
+            Progress::Tried { taken } => {
+                let known = self.look_back(place, false)?;
+                if taken { Known { state: KnownState::Taken, ..known } } else { known }
+            }
+            Progress::Settled => self.look_back(place, true)?,
+        }))
+    }
+
+    fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {
+        let mut found = None;
+        self.frontier.hosts(&Range::Host(host.clone()), &mut |stored| found = Some(stored))?;
+        Ok(found)
+    }
+
+    fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> Result<()> {
+        self.frontier.hosts(&Range::All, each)
+    }
+
+    fn stored(&self) -> Stored {
+        Stored {
+            known: self.frontier.known_urls(),
+            queued: self.frontier.known_urls().saturating_sub(self.frontier.settled_urls()),
+            hosts: self.frontier.hosts_count(),
+            undecided: self.frontier.undecided(),
+            kept_out: self.frontier.kept_out(),
+        }
+    }
+}
+
+/// The journal of an older version is not read.
+fn refuse_old(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    let path = dir.join(OLD_JOURNAL);
+    match disk.open(&path, nephila_disk::Mode::Read) {
+        Ok(_) => Err(Error::Version { path, found: 1, known: log::FORMAT }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io("open", &path)(error)),
+    }
+}
+
+fn capture_of(record: &Record) -> Option<Pointer> {
+    match record {
+        Record::Settled(settled) => settled.capture,
+        Record::Robots(robots) => robots.capture,
+        _ => None,
+    }
+}
+
+/// What failed for a reason that may be gone is due again. Gives back what it was.
+fn forgive(record: &mut Record, forgives: &dyn Fn(Failure) -> bool) -> Option<Settled> {
+    let Record::Settled(settled) = record else { return None };
+    let Outcome::Failed { failure, status } = settled.outcome else { return None };
+    forgives(failure).then(|| {
+        let not_before = settled.at;
+        let outcome = Outcome::Retry { failure, status, not_before };
+        let was = std::mem::replace(&mut settled.outcome, outcome);
+        Settled { outcome: was, found: Vec::new(), ..settled.clone() }
+    })
+}
+
+/// What a record means when its capture is not in the archive. A page counts only with its capture, so the attempt at it
+/// counts as not made and the URL is due again; what it found stays found. An attempt that was to be repeated anyway, and
+/// the rules of a robots.txt, stay as they are: they and the waits that they impose are in the record itself. Gives back what
+/// does not count any more.
+pub fn without_capture(record: &mut Record) -> Option<Settled> {
+    match record {
+        Record::Settled(settled) => {
+            settled.capture = None;
+            if !settled.outcome.is_final() {
+                return None;
+            }
+            let was = Settled { found: Vec::new(), ..settled.clone() };
+            settled.attempts = settled.attempts.saturating_sub(1);
+            settled.outcome =
+                Outcome::Retry { failure: Failure::NotTried, status: None, not_before: settled.at };
+            Some(was)
+        }
+        Record::Robots(robots) => {
+            robots.capture = None;
+            None
+        }
+        _ => None,
+    }
+}
