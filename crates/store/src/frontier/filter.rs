@@ -10,17 +10,26 @@ const BITS_SET: u32 = 6;
 /// Words of a cache line.
 const LINE_WORDS: usize = 8;
 
-pub(super) struct Filter(Box<[[u64; LINE_WORDS]]>);
+pub(super) struct Filter {
+    lines: Box<[[u64; LINE_WORDS]]>,
+    /// URLs that it was given.
+    urls: usize,
+}
 
 impl Filter {
     /// For this many URLs.
     pub(super) fn new(urls: usize) -> Filter {
         let lines = (urls * BITS_PER_URL).div_ceil(64 * LINE_WORDS).max(1);
-        Filter(vec![[0; LINE_WORDS]; lines].into_boxed_slice())
+        Filter { lines: vec![[0; LINE_WORDS]; lines].into_boxed_slice(), urls: 0 }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.0)
+        size_of_val(&*self.lines)
+    }
+
+    /// Whether it was given all that it is made for.
+    pub(super) fn is_full(&self) -> bool {
+        self.urls * BITS_PER_URL > self.lines.len() * 64 * LINE_WORDS
     }
 
     /// How many bytes one for this many URLs takes.
@@ -31,34 +40,35 @@ impl Filter {
     /// As it lies on disk.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.reserve(self.memory_bytes());
-        self.0.iter().flatten().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        self.lines.iter().flatten().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
     }
 
-    /// From the disk; `None` if that makes no sense.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Filter> {
+    /// From the disk, where it was given so many URLs; `None` if that makes no sense.
+    pub(super) fn decode(bytes: &[u8], urls: usize) -> Option<Filter> {
         let (words, rest) = bytes.as_chunks::<8>();
         let (lines, more) = words.as_chunks::<LINE_WORDS>();
         let line = |line: &[[u8; 8]; LINE_WORDS]| line.map(u64::from_le_bytes);
         let is_whole = rest.is_empty() && more.is_empty() && !lines.is_empty();
-        is_whole.then(|| Filter(lines.iter().map(line).collect()))
+        is_whole.then(|| Filter { lines: lines.iter().map(line).collect(), urls })
     }
 
     pub(super) fn insert(&mut self, print: &[u8; 12]) {
         let (line, bits) = self.place(print);
         for bit in positions(bits) {
-            self.0[line][bit / 64] |= 1 << (bit % 64);
+            self.lines[line][bit / 64] |= 1 << (bit % 64);
         }
+        self.urls += 1;
     }
 
     pub(super) fn contains(&self, print: &[u8; 12]) -> bool {
         let (line, bits) = self.place(print);
-        positions(bits).all(|bit| self.0[line][bit / 64] & 1 << (bit % 64) != 0)
+        positions(bits).all(|bit| self.lines[line][bit / 64] & 1 << (bit % 64) != 0)
     }
 
     /// The line of a fingerprint, and the bits that say where in it: fingerprints are hashes, so their bytes will do.
     fn place(&self, print: &[u8; 12]) -> (usize, u64) {
         let [a, b, c, d, rest @ ..] = *print;
-        let line = (u64::from(u32::from_le_bytes([a, b, c, d])) * self.0.len() as u64) >> 32;
+        let line = (u64::from(u32::from_le_bytes([a, b, c, d])) * self.lines.len() as u64) >> 32;
         (line as usize, u64::from_le_bytes(rest))
     }
 }
@@ -85,10 +95,13 @@ mod tests {
         assert!((0..6_000).all(|number| filter.contains(&print(number))));
         let wrong = (6_000..106_000).filter(|number| filter.contains(&print(*number))).count();
         assert!((100..2_000).contains(&wrong), "{wrong} of 100,000");
+        assert!(!filter.is_full());
+        (0..100).for_each(|number| filter.insert(&print(number)));
+        assert!(filter.is_full());
         assert!(filter.memory_bytes() <= Filter::bytes_for(6_000) + 64);
         let mut bytes = Vec::new();
         filter.encode(&mut bytes);
-        assert!(Filter::decode(&bytes).is_some_and(|again| again.0 == filter.0));
-        assert!(Filter::decode(&bytes[8..]).is_none() && Filter::decode(&[]).is_none());
+        assert!(Filter::decode(&bytes, 6_000).is_some_and(|again| again.lines == filter.lines));
+        assert!(Filter::decode(&bytes[8..], 1).is_none() && Filter::decode(&[], 1).is_none());
     }
 }

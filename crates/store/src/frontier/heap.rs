@@ -189,7 +189,8 @@ impl Heap {
         let corrupt = |what| self.corrupt(blob, what);
         let segment = self.segments.get(&blob.segment).ok_or_else(|| corrupt("the segment is gone"))?;
         let whole = HEAD_BYTES + blob.bytes as usize;
-        bytes.clear();
+        // What was there is not zeroed first.
+        bytes.truncate(whole);
         bytes.resize(whole, 0);
         let offset = u64::from(blob.offset);
         if offset >= segment.bytes {

@@ -18,6 +18,7 @@
 //!   known URLs, settled URLs and due URLs as before.
 //! - The URLs of a host are one range of the sieve, and of a partition too: moving them out touches nothing else.
 
+mod block;
 mod counts;
 mod emptying;
 mod filter;
@@ -26,6 +27,7 @@ mod hosts;
 mod kept_out;
 mod key;
 mod moving;
+mod noted;
 mod op;
 mod options;
 mod queue;
@@ -600,7 +602,6 @@ impl Frontier {
             hosts,
         };
         let mut writing = snapshot::Writing::begin(&*self.disk, &self.dir, &head)?;
-        self.sieve.write_noted(&mut writing)?;
         self.hosts.write_noted(&mut writing)?;
         self.counts.write(&mut writing)?;
         writing.add(memo)?;
@@ -612,13 +613,15 @@ impl Frontier {
             dead: [self.blocks.dead(), self.chunks.dead()],
             place: self.place,
             needed: self.sieve.oldest_text().min(self.place),
-            written: writing.end(),
+            writing,
+            noted: self.sieve.freeze(),
         })
     }
 
     /// Takes note that a snapshot is durable: room that only older ones needed comes back. Gives back
     /// [`SnapshotDone::needed`].
     pub fn end_snapshot(&mut self, done: SnapshotDone) -> Result<u64> {
+        self.sieve.thaw();
         let [blocks, chunks] = &done.dead;
         self.blocks.sweep(blocks)?;
         self.chunks.sweep(chunks)?;

@@ -8,20 +8,18 @@
 //! Costs: 22 bytes of disk and about 2 bytes of memory a known URL, and [`OP_BYTES`] for what is noted.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
+use super::block::{self, Building, Cursor};
 use super::filter::Filter;
 use super::heap::{Blob, Heap};
 use super::key::{HostKey, Key, Place};
+use super::noted::Noted;
 use super::op::{Kind, Op, Stage, Value};
-use super::snapshot::Writing;
 use crate::Result;
 
 /// Bytes of memory that a noted change takes.
 pub(super) const OP_BYTES: usize = size_of::<Op>();
-/// Bytes of an entry behind its host.
-const ENTRY_BYTES: usize = 20;
-/// Bytes before the entries of a host: its key and how many follow.
-const RUN_BYTES: usize = 12;
 /// A block for which this many times as much is noted as it may hold is merged, room or not, so that no merge takes long.
 const BLOCK_OPS: usize = 2;
 /// The filter of a block has room for this part more than the block holds at least.
@@ -78,7 +76,7 @@ struct Block {
     filter: Option<Filter>,
     /// The filter as it was when the block was written, so that it need not be made again after a restart.
     filter_blob: Option<Blob>,
-    ops: Vec<Op>,
+    ops: Noted,
 }
 
 /// Where a block begins and what it holds, for a snapshot.
@@ -112,10 +110,10 @@ pub(super) struct Sieve {
     round: u64,
     round_before: u64,
     bytes: Vec<u8>,
-    /// What the blob `old_blob` holds: the URLs of a host are often asked for one after the other.
-    old: Vec<(Key, Value)>,
+    /// The block `old_blob`: the URLs of a host are often asked for one after the other.
+    old: Vec<u8>,
     old_blob: Option<Blob>,
-    new: Vec<(Key, Value)>,
+    new: Building,
 }
 
 impl Sieve {
@@ -135,7 +133,7 @@ impl Sieve {
             bytes: Vec::new(),
             old: Vec::new(),
             old_blob: None,
-            new: Vec::new(),
+            new: Building::default(),
         }
     }
 
@@ -151,7 +149,7 @@ impl Sieve {
 
     pub(super) fn memory_bytes(&self) -> usize {
         self.filter_bytes
-            + self.blocks.iter().map(|block| block.ops.capacity() * OP_BYTES).sum::<usize>()
+            + self.blocks.iter().map(|block| block.ops.memory_bytes()).sum::<usize>()
             + self.blocks.capacity() * (size_of::<Block>() + Key::BYTES)
     }
 
@@ -240,8 +238,7 @@ impl Sieve {
     pub(super) fn get(&mut self, heap: &Heap, key: &Key) -> Result<Option<Value>> {
         let at = self.block_of(key);
         self.read_block(heap, at)?;
-        let mut value =
-            self.old.binary_search_by(|(other, _)| other.cmp(key)).ok().map(|found| self.old[found].1);
+        let mut value = block::get(&self.old, key);
         for op in self.blocks[at].ops.iter().filter(|op| op.key == *key && !op.kind.is_question()) {
             value = value_after(value, op);
         }
@@ -250,7 +247,7 @@ impl Sieve {
 
     /// The place of the oldest record that an offer that is not decided was found in.
     pub(super) fn oldest_text(&self) -> u64 {
-        let checks = self.blocks.iter().flat_map(|block| &block.ops).filter(|op| op.kind.is_question());
+        let checks = self.blocks.iter().flat_map(|block| block.ops.iter()).filter(|op| op.kind.is_question());
         checks.map(|op| op.place.get()).min().unwrap_or(u64::MAX)
     }
 
@@ -268,7 +265,7 @@ impl Sieve {
             // as an offer of it is not decided.
             let worth = self.ops / self.blocks.len() / 2;
             let ops = &self.blocks[self.hand].ops;
-            if ops.len() > worth || ops.first().is_some_and(|op| op.place.get() < self.round_before) {
+            if ops.len() > worth || ops.iter().next().is_some_and(|op| op.place.get() < self.round_before) {
                 self.hand += self.merge(heap, self.hand, out)?;
             } else {
                 self.hand += 1;
@@ -294,78 +291,102 @@ impl Sieve {
 
     /// Decides what is noted with one block and writes it anew. Gives back how many blocks it has become.
     fn merge(&mut self, heap: &mut Heap, at: usize, out: &mut Vec<Decision>) -> Result<usize> {
-        if self.blocks[at].ops.is_empty() {
+        if self.blocks[at].ops.len() == 0 {
             return Ok(1);
         }
         self.read_block(heap, at)?;
-        let mut ops = std::mem::take(&mut self.blocks[at].ops);
+        let mut ops = self.blocks[at].ops.take();
         ops.sort_by_key(|op| op.key);
+        let answered = out.len();
         self.new.clear();
         let mut changed = false;
-        let mut old = self.old.iter().copied().peekable();
+        let mut old = Cursor::new(&self.old);
         for group in ops.chunk_by(|a, b| a.key == b.key) {
             let key = group[0].key;
-            while let Some(entry) = old.next_if(|(other, _)| *other < key) {
-                self.new.push(entry);
-            }
-            let before = old.next_if(|(other, _)| *other == key).map(|(_, value)| value);
+            let before = old.copy_before(&key, &mut self.new);
             let mut value = before;
             let decided = out.len();
             for op in group {
                 out.extend(decision(value, op));
                 value = value_after(value, op);
-                self.undecided -= u64::from(op.kind.is_question());
             }
             if value.is_some() && !matches!(value, Some(Value { stage: Stage::Queued { .. }, .. })) {
                 // When records are folded again, a URL can have been tried before it is decided that it was new.
                 out[decided..].iter_mut().for_each(|decision| decision.without_queue(key.host()));
             }
             changed |= value != before;
-            self.new.extend(value.map(|value| (key, value)));
+            if let Some(value) = value {
+                self.new.push(&key, value);
+            }
         }
-        self.new.extend(old);
-        self.ops -= ops.len();
-        if !changed {
-            return Ok(1);
+        old.copy_rest(&mut self.new);
+        let count = if changed { self.write_blocks(heap, at) } else { Ok(1) };
+        if count.is_ok() {
+            self.ops -= ops.len();
+            self.undecided -= checks(&ops);
+        } else {
+            // Nothing has happened.
+            out.truncate(answered);
+            self.blocks[at].ops.put_back(ops);
         }
-        self.write_blocks(heap, at)
+        count
     }
 
     /// Replaces a block by `new`, in as many pieces as that needs.
     fn write_blocks(&mut self, heap: &mut Heap, at: usize) -> Result<usize> {
-        let pieces = self.new.len().div_ceil(self.limits.block_urls_max).max(1);
-        let each = self.new.len().div_ceil(pieces).max(1);
+        let new = std::mem::take(&mut self.new);
+        let filter = self.blocks[at].filter.take();
+        self.filter_bytes -= filter.as_ref().map_or(0, Filter::memory_bytes);
+        let pieces = new.urls().div_ceil(self.limits.block_urls_max);
+        let mut firsts = vec![self.firsts[at]];
         let mut blocks = Vec::with_capacity(pieces);
-        for entries in self.new.chunks(each) {
-            self.bytes.clear();
-            encode(entries, &mut self.bytes);
-            let blob = heap.append(&self.bytes)?;
-            let room = self.filter_room(self.blocks.len() + pieces, entries.len());
-            let fits = self.filter_bytes + Filter::bytes_for(room) <= self.limits.filter_bytes_max;
-            let filter = fits.then(|| filter_of(room, entries));
-            self.filter_bytes += filter.as_ref().map_or(0, Filter::memory_bytes);
-            let mut filter_blob = None;
-            if let Some(filter) = &filter {
-                self.bytes.clear();
-                filter.encode(&mut self.bytes);
-                filter_blob = Some(heap.append(&self.bytes)?);
+        if pieces > 1 {
+            let cut = new.cut(new.urls().div_ceil(pieces));
+            firsts.extend(cut[1..].iter().map(|(first, _)| *first));
+            for (_, piece) in &cut {
+                blocks.push(self.write_block(heap, piece, None, self.blocks.len() + pieces)?);
             }
-            let urls = entries.len() as u32;
-            let block = Block { blob: Some(blob), urls, filter, filter_blob, ops: Vec::new() };
-            blocks.push((entries[0].0, block));
+        } else if pieces == 1 {
+            // A filter knows what was noted, so it is as good for the block with that as it was, while it has room.
+            let filter = filter.filter(|filter| !filter.is_full());
+            blocks.push(self.write_block(heap, &new, filter, self.blocks.len())?);
+        } else {
+            blocks.push(Block::default());
         }
         let Block { blob, filter_blob, .. } = &self.blocks[at];
         blob.iter().chain(filter_blob).for_each(|blob| heap.free(*blob));
-        self.filter_bytes -= self.blocks[at].filter.as_ref().map_or(0, Filter::memory_bytes);
-        let count = blocks.len().max(1);
-        if let Some(first) = blocks.first_mut() {
-            first.0 = self.firsts[at];
-            self.firsts.splice(at..=at, blocks.iter().map(|(first, _)| *first));
-            self.blocks.splice(at..=at, blocks.into_iter().map(|(_, block)| block));
-        } else {
-            self.blocks[at] = Block::default();
+        let count = blocks.len();
+        if count > 1 {
+            self.firsts.splice(at..=at, firsts);
+            self.blocks.splice(at..=at, blocks);
+        } else if let Some(block) = blocks.pop() {
+            self.blocks[at] = block;
         }
+        self.new = new;
         Ok(count)
+    }
+
+    fn write_block(
+        &mut self,
+        heap: &mut Heap,
+        new: &Building,
+        filter: Option<Filter>,
+        blocks: usize,
+    ) -> Result<Block> {
+        let blob = heap.append(new.bytes())?;
+        let filter = filter.or_else(|| {
+            let room = self.filter_room(blocks, new.urls());
+            let fits = self.filter_bytes + Filter::bytes_for(room) <= self.limits.filter_bytes_max;
+            fits.then(|| filter_of(room, new.bytes()))
+        });
+        let mut filter_blob = None;
+        if let Some(filter) = &filter {
+            self.filter_bytes += filter.memory_bytes();
+            self.bytes.clear();
+            filter.encode(&mut self.bytes);
+            filter_blob = Some(heap.append(&self.bytes)?);
+        }
+        Ok(Block { blob: Some(blob), urls: new.urls() as u32, filter, filter_blob, ops: Noted::default() })
     }
 
     /// Reads a block into `old`.
@@ -374,12 +395,15 @@ impl Sieve {
         if blob.is_some() && blob == self.old_blob {
             return Ok(());
         }
-        self.old.clear();
         self.old_blob = None;
-        let Some(blob) = blob else { return Ok(()) };
-        heap.read(blob, &mut self.bytes)?;
-        decode(&self.bytes, &mut self.old)
-            .ok_or_else(|| heap.corrupt(blob, "a block of the sieve makes no sense"))?;
+        let Some(blob) = blob else {
+            self.old.clear();
+            return Ok(());
+        };
+        heap.read(blob, &mut self.old)?;
+        if !block::is_whole(&self.old) {
+            return Err(heap.corrupt(blob, "a block of the sieve makes no sense"));
+        }
         self.old_blob = Some(blob);
         Ok(())
     }
@@ -398,14 +422,16 @@ impl Sieve {
         let mut filter = match self.blocks[at].filter_blob {
             Some(blob) => {
                 heap.read(blob, &mut self.bytes)?;
-                Filter::decode(&self.bytes).ok_or_else(|| heap.corrupt(blob, "a filter makes no sense"))?
+                let urls = self.blocks[at].urls as usize;
+                Filter::decode(&self.bytes, urls)
+                    .ok_or_else(|| heap.corrupt(blob, "a filter makes no sense"))?
             }
             None => {
                 self.read_block(heap, at)?;
                 filter_of(room, &self.old)
             }
         };
-        for op in &self.blocks[at].ops {
+        for op in self.blocks[at].ops.iter() {
             filter.insert(&op.key.fingerprint());
         }
         self.filter_bytes += filter.memory_bytes();
@@ -424,8 +450,8 @@ impl Sieve {
         let mut at = self.block_of(range.start());
         while at < self.blocks.len() && self.firsts[at] <= *range.end() {
             self.read_block(heap, at)?;
-            for (key, value) in self.old.iter().filter(|(key, _)| range.contains(key)) {
-                each(key, value);
+            for (key, value) in block::entries(&self.old).filter(|(key, _)| range.contains(key)) {
+                each(&key, &value);
             }
             at += 1;
         }
@@ -438,21 +464,21 @@ impl Sieve {
         let mut at = self.block_of(range.start());
         while at < self.blocks.len() && self.firsts[at] <= *range.end() {
             self.read_block(heap, at)?;
-            let ops = &mut self.blocks[at].ops;
-            let (ops_before, undecided_before) = (ops.len(), checks(ops));
-            ops.retain(|op| !range.contains(&op.key));
-            self.ops -= ops_before - ops.len();
-            self.undecided -= undecided_before - checks(ops);
-            let kept = std::mem::take(&mut self.blocks[at].ops);
+            let mut kept = self.blocks[at].ops.take();
+            let (ops_before, undecided_before) = (kept.len(), checks(&kept));
+            kept.retain(|op| !range.contains(&op.key));
+            self.ops -= ops_before - kept.len();
+            self.undecided -= undecided_before - checks(&kept);
             self.new.clear();
-            self.new.extend(self.old.iter().filter(|(key, _)| !range.contains(key)));
-            let removed = self.old.len() - self.new.len();
+            for (key, value) in block::entries(&self.old).filter(|(key, _)| !range.contains(key)) {
+                self.new.push(&key, value);
+            }
             let mut count = 1;
-            if removed > 0 {
+            if self.new.urls() < self.blocks[at].urls as usize {
                 count = self.write_blocks(heap, at)?;
             }
             // Removing never cuts a block.
-            self.blocks[at].ops = kept;
+            self.blocks[at].ops.put_back(kept);
             at += count;
         }
         Ok(())
@@ -488,15 +514,13 @@ impl Sieve {
         blocks.map(state).collect()
     }
 
-    /// And what is noted.
-    pub(super) fn write_noted(&self, snapshot: &mut Writing) -> Result<()> {
-        let mut bytes = Vec::new();
-        for block in &self.blocks {
-            bytes.clear();
-            block.ops.iter().for_each(|op| op.encode(&mut bytes));
-            snapshot.add(&bytes)?;
-        }
-        snapshot.end_section()
+    /// And what is noted. [`Sieve::thaw`] follows when it is written.
+    pub(super) fn freeze(&mut self) -> Vec<Arc<Vec<Op>>> {
+        self.blocks.iter_mut().filter(|block| block.ops.len() > 0).map(|block| block.ops.freeze()).collect()
+    }
+
+    pub(super) fn thaw(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.ops.thaw());
     }
 
     /// The sieve of a snapshot; `None` if that makes no sense.
@@ -526,9 +550,9 @@ fn checks(ops: &[Op]) -> u64 {
     ops.iter().filter(|op| op.kind.is_question()).count() as u64
 }
 
-fn filter_of(room: usize, entries: &[(Key, Value)]) -> Filter {
+fn filter_of(room: usize, block: &[u8]) -> Filter {
     let mut filter = Filter::new(room);
-    entries.iter().for_each(|(key, _)| filter.insert(&key.fingerprint()));
+    block::prints(block).for_each(|print| filter.insert(print));
     filter
 }
 
@@ -567,34 +591,4 @@ fn value_after(value: Option<Value>, op: &Op) -> Option<Value> {
         (Kind::New | Kind::Check | Kind::Probe, Some(_)) => return value,
     };
     Some(Value { stage, place: op.place })
-}
-
-/// Entries as they lie on disk: for each host its key and how many follow, then fingerprints and values.
-fn encode(entries: &[(Key, Value)], out: &mut Vec<u8>) {
-    for run in entries.chunk_by(|a, b| a.0.host() == b.0.host()) {
-        out.extend_from_slice(&run[0].0.host().to_bytes());
-        out.extend_from_slice(&(run.len() as u32).to_le_bytes());
-        for (key, value) in run {
-            out.extend_from_slice(&key.fingerprint());
-            out.extend_from_slice(&value.encode());
-        }
-    }
-}
-
-fn decode(mut bytes: &[u8], out: &mut Vec<(Key, Value)>) -> Option<()> {
-    while !bytes.is_empty() {
-        let (head, rest) = bytes.split_first_chunk::<RUN_BYTES>()?;
-        let (host, count) = head.split_first_chunk::<8>()?;
-        let count = u32::from_le_bytes(count.try_into().ok()?) as usize;
-        let (run, rest) = rest.split_at_checked(count.checked_mul(ENTRY_BYTES)?)?;
-        let mut key = [0; Key::BYTES];
-        key[..8].copy_from_slice(host);
-        for entry in run.as_chunks::<ENTRY_BYTES>().0 {
-            let (print, value) = entry.split_first_chunk::<12>()?;
-            key[8..].copy_from_slice(print);
-            out.push((Key::from_bytes(key), Value::decode(value.try_into().ok()?)?));
-        }
-        bytes = rest;
-    }
-    Some(())
 }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
-//! 8   u32      format, now 3
-//! 12  five sections: the head (postcard), what the sieve has noted, what is noted of hosts, URLs by host, the owner's memo;
+//! 8   u32      format, now 4
+//! 12  five sections: the head (postcard), what is noted of hosts, URLs by host, the owner's memo, what the sieve has noted;
 //!     each in pieces of u32 length, u32 CRC-32, bytes, of which one without bytes is the last
 //! ```
 //!
-//! Its bytes are handed to the kernel when it is begun, so that memory holds little of them, and are on the disk when it is done.
+//! All but the last section, which is the largest by far, is handed to the kernel when the snapshot is begun, so that memory
+//! holds little of it; the last one while the owner goes on. All is on the disk when it is done.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use nephila_disk::{Disk, File, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::heap::SegmentState;
+use super::op::Op;
 use super::{hosts, sieve};
 use crate::log::read_full;
 use crate::{Error, Result};
@@ -24,7 +26,7 @@ use crate::{Error, Result};
 const FILE_NAME: &str = "snapshot";
 const NEW_NAME: &str = "snapshot.new";
 const MAGIC: [u8; 8] = *b"NEPHILAS";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const FILE_HEAD_BYTES: usize = 12;
 const PIECE_HEAD_BYTES: usize = 8;
 const PIECE_BYTES: usize = 1 << 20;
@@ -57,8 +59,9 @@ pub struct SnapshotJob {
     pub(super) dead: [Vec<u32>; 2],
     pub(super) place: u64,
     pub(super) needed: u64,
-    /// The snapshot itself, written and not synced.
-    pub(super) written: Written,
+    /// The snapshot itself, but for what the sieve has noted.
+    pub(super) writing: Writing,
+    pub(super) noted: Vec<Arc<Vec<Op>>>,
 }
 
 /// A snapshot that is durable.
@@ -73,14 +76,21 @@ pub struct SnapshotDone {
 
 impl SnapshotJob {
     /// Makes everything that the snapshot names durable, and then the snapshot.
-    pub fn run(self) -> Result<SnapshotDone> {
+    pub fn run(mut self) -> Result<SnapshotDone> {
+        let mut bytes = Vec::new();
+        for ops in self.noted {
+            bytes.clear();
+            ops.iter().for_each(|op| op.encode(&mut bytes));
+            self.writing.add(&bytes)?;
+        }
+        self.writing.end_section()?;
         for path in &self.unsynced {
             let mut file = self.disk.open(path, Mode::Append).map_err(Error::io("open", path))?;
             file.sync().map_err(Error::io("sync", path))?;
         }
         self.disk.sync_dir(&self.dir).map_err(Error::io("sync", &self.dir))?;
-        let bytes = self.written.bytes;
-        self.written.finish(&*self.disk, &self.dir)?;
+        let bytes = self.writing.bytes;
+        self.writing.finish(&*self.disk, &self.dir)?;
         Ok(SnapshotDone { dead: self.dead, needed: self.needed, bytes, place: self.place })
     }
 }
@@ -100,13 +110,6 @@ pub(super) struct Writing {
     file: Box<dyn File>,
     path: PathBuf,
     piece: Vec<u8>,
-    bytes: u64,
-}
-
-/// A snapshot that the kernel has.
-pub(super) struct Written {
-    file: Box<dyn File>,
-    path: PathBuf,
     bytes: u64,
 }
 
@@ -166,14 +169,7 @@ impl Writing {
         Ok(())
     }
 
-    /// All sections are written.
-    pub(super) fn end(self) -> Written {
-        Written { file: self.file, path: self.path, bytes: self.bytes }
-    }
-}
-
-impl Written {
-    /// Makes it durable, and the one that counts. What it names must be durable already.
+    /// Makes it durable, and the one that counts. All sections must be written, and what they name durable.
     fn finish(mut self, disk: &dyn Disk, dir: &Path) -> Result<()> {
         self.file.sync().map_err(Error::io("sync", &self.path))?;
         disk.rename(&self.path, &dir.join(FILE_NAME)).map_err(Error::io("rename", &self.path))?;
@@ -224,7 +220,7 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>> {
         }
     };
     let head = section()?;
-    let (sieve_ops, host_ops, counts, memo) = (section()?, section()?, section()?, section()?);
+    let (host_ops, counts, memo, sieve_ops) = (section()?, section()?, section()?, section()?);
     let head = postcard::from_bytes(&head).map_err(|_| senseless(dir))?;
     Ok(Some(Snapshot { head, sieve_ops, host_ops, counts, memo }))
 }
