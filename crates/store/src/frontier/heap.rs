@@ -10,6 +10,7 @@ use std::sync::Arc;
 use nephila_disk::{Disk, File, Mode};
 use serde::{Deserialize, Serialize};
 
+use super::packing::Packer;
 use crate::log::read_full;
 use crate::{Error, Result};
 
@@ -73,6 +74,7 @@ pub(super) struct Heap {
     access: Access,
     /// What follows the open segment's bytes.
     buffer: Vec<u8>,
+    pub(super) packer: Packer,
     pub(super) read_bytes: std::cell::Cell<u64>,
     pub(super) written_bytes: u64,
 }
@@ -95,6 +97,7 @@ impl Heap {
             next: states.iter().map(|state| state.number + 1).max().unwrap_or(0),
             access,
             buffer: Vec::new(),
+            packer: Packer::default(),
             read_bytes: std::cell::Cell::new(0),
             written_bytes: 0,
         };

@@ -30,6 +30,7 @@ mod moving;
 mod noted;
 mod op;
 mod options;
+mod packing;
 mod queue;
 mod sieve;
 mod snapshot;
@@ -53,7 +54,7 @@ use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
 use self::key::{HostKey, Key};
 use self::op::{Kind, Op, Stage};
 use self::queue::{Entry, class_of, encode_entry};
-use self::sieve::{Decision, OP_BYTES, Offer, Sieve, SieveLimits};
+use self::sieve::{Decision, Look, OP_BYTES, Offer, Sieve, SieveLimits};
 use self::snapshot::Snapshot;
 use self::visiting::stored;
 use crate::log::{self, Log};
@@ -153,6 +154,8 @@ pub struct Frontier {
     over: OverLimit,
     /// Texts of URLs that are being offered again.
     readmitted: HashMap<usize, Found>,
+    /// Of the URLs that are being offered: here for their room.
+    looking: (Vec<Key>, Vec<Look>),
     decided: Admitted,
     decisions: Vec<Decision>,
     entry: Vec<u8>,
@@ -258,6 +261,7 @@ impl Frontier {
             kept_out_from: head.kept_out_from,
             over: OverLimit { depth: head.over[0], host: head.over[1], urls: head.over[2] },
             readmitted: HashMap::new(),
+            looking: Default::default(),
             decided: Admitted::default(),
             decisions: Vec::new(),
             entry: Vec::new(),
@@ -310,21 +314,45 @@ impl Frontier {
     /// Offers what a durable record found; says what is new, as far as that can be said at once. The rest follows with
     /// [`Frontier::decided`].
     pub fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+        let (mut keys, mut looks) = std::mem::take(&mut self.looking);
+        let mut hosts = Vec::with_capacity(record.found().len());
+        keys.clear();
         for (index, found) in record.found().iter().enumerate() {
-            self.admit_one(place, index, found)?;
+            let Some((host, fingerprint)) = identify(&found.url) else { continue };
+            keys.push(Key::new(self.key_of(&host), fingerprint));
+            hosts.push((index, host));
         }
+        self.sieve.look(&keys, &mut looks);
+        for ((key, look), (index, host)) in keys.iter().zip(&looks).zip(hosts) {
+            self.offer(place, index, &record.found()[index], host, *key, *look)?;
+        }
+        self.looking = (keys, looks);
         self.relieve()?;
         Ok(self.decided())
     }
 
     fn admit_one(&mut self, place: u64, index: usize, found: &Found) -> Result<Offer> {
         let Some((host, fingerprint)) = identify(&found.url) else { return Ok(Offer::New) };
-        let host_key = self.key_of(&host);
+        let key = Key::new(self.key_of(&host), fingerprint);
+        let mut looks = Vec::new();
+        self.sieve.look(&[key], &mut looks);
+        self.offer(place, index, found, host, key, looks[0])
+    }
+
+    fn offer(
+        &mut self,
+        place: u64,
+        index: usize,
+        found: &Found,
+        host: Host,
+        key: Key,
+        look: Look,
+    ) -> Result<Offer> {
+        let host_key = key.host();
         let class = class_of(found.depth);
-        let key = Key::new(host_key, fingerprint);
         let over = self.limit_on(host_key, found.depth);
         let kind = if over.is_none() { Kind::Check } else { Kind::Probe };
-        let offer = self.sieve.ask(&self.blocks, Op::new(key, kind, class, place, index))?;
+        let offer = self.sieve.ask(&self.blocks, look, Op::new(key, kind, class, place, index))?;
         match over {
             _ if offer == Offer::Later => {}
             None => self.enter(host_key, host, found, place)?,

@@ -20,7 +20,7 @@ const CLASS_MAX: u8 = 249;
 const CHUNK_BYTES_MIN: u64 = 512;
 /// and at the latest when it has this many.
 const CHUNK_BYTES_MAX: u64 = 16 * 1024;
-/// Bytes before the entries of a chunk: the key of its host.
+/// Bytes before the packed entries of a chunk: the key of its host.
 const CHUNK_HEAD_BYTES: usize = 8;
 /// In between it does when it is this part of the class.
 const CHUNK_PART: u64 = 16;
@@ -190,8 +190,9 @@ impl Queue {
         if class.tail.len() as u64 >= (class.bytes / CHUNK_PART).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) {
             let mut chunk = Vec::with_capacity(CHUNK_HEAD_BYTES + class.tail.len());
             chunk.extend_from_slice(&key.to_bytes());
-            chunk.append(&mut class.tail);
+            heap.packer.pack(&class.tail, &mut chunk)?;
             class.chunks.push_back(heap.append(&chunk)?);
+            class.tail.clear();
         }
         Ok(())
     }
@@ -205,10 +206,15 @@ impl Queue {
             match class.chunks.front().copied() {
                 Some(blob) => {
                     // It stays where it is if it cannot be read.
-                    heap.read(blob, &mut class.head).inspect_err(|_| class.head.clear())?;
+                    let mut chunk = Vec::new();
+                    heap.read(blob, &mut chunk)?;
+                    let packed = chunk.get(CHUNK_HEAD_BYTES..).unwrap_or_default();
+                    if heap.packer.unpack(packed, &mut class.head).is_none() {
+                        class.head.clear();
+                        return Err(heap.corrupt(blob, "a chunk cannot be unpacked"));
+                    }
                     class.chunks.pop_front();
                     heap.free(blob);
-                    class.read = CHUNK_HEAD_BYTES;
                 }
                 None => std::mem::swap(&mut class.head, &mut class.tail),
             }

@@ -59,6 +59,13 @@ impl Decision {
     }
 }
 
+/// Where a URL belongs, and whether its filter knows it.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    at: usize,
+    known: bool,
+}
+
 /// The answer to an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
@@ -157,15 +164,26 @@ impl Sieve {
         self.firsts.partition_point(|first| first <= key) - 1
     }
 
+    /// Looks for URLs that will be offered next, before anything else changes. Where blocks and filters are large, most of an
+    /// offer is waiting for memory, and for many at once that is hardly longer than for one.
+    pub(super) fn look(&self, keys: &[Key], looks: &mut Vec<Look>) {
+        looks.clear();
+        looks.extend(keys.iter().map(|key| Look { at: self.block_of(key), known: false }));
+        for (key, look) in keys.iter().zip(looks) {
+            let filter = self.blocks[look.at].filter.as_ref();
+            look.known = filter.is_some_and(|filter| filter.contains(&key.fingerprint()));
+        }
+    }
+
     /// Offers a URL: [`Kind::Check`], or [`Kind::Probe`] for one that a limit keeps out if it is not known.
-    pub(super) fn ask(&mut self, heap: &Heap, mut op: Op) -> Result<Offer> {
-        let at = self.block_of(&op.key);
+    pub(super) fn ask(&mut self, heap: &Heap, look: Look, mut op: Op) -> Result<Offer> {
+        let at = look.at;
         if self.blocks[at].filter.is_none() {
             self.make_filter(heap, at)?;
         }
         let print = op.key.fingerprint();
         match &mut self.blocks[at].filter {
-            Some(filter) if !filter.contains(&print) => {
+            Some(filter) if !look.known && !filter.contains(&print) => {
                 if op.kind == Kind::Check {
                     filter.insert(&print);
                     op.kind = Kind::New;

@@ -397,13 +397,19 @@ fn a_url_comes_back_as_it_was_found() {
 /// A queue that cannot be read is an error, and everything is still there afterwards.
 #[test]
 fn a_failed_take_loses_nothing() {
-    const URLS: u64 = 20_000;
+    const URLS: u64 = 40_000;
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(nephila_disk::RealDisk);
     let options = FrontierOptions::default();
     let (mut store, mut journal) = EmbeddedStore::open(disk, dir.path(), options, &mut ()).unwrap();
-    // More than is kept in memory.
-    let page = |number: u64| format!("http://a.example/{number}/{}", "x".repeat(100));
+    // More than is kept in memory, and packs badly.
+    let noise = |number: u64| {
+        number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    };
+    let page = |number: u64| {
+        let parts: Vec<String> = (0..6).map(|part| format!("{:016x}", noise(number * 6 + part))).collect();
+        format!("http://a.example/{number}/{}", parts.concat())
+    };
     write(&mut store, &mut journal, &seeds((0..URLS).map(page)));
     let a = host("a.example");
     let mut taken = store.take(&a, 10, false, Wall(0)).unwrap().due;
