@@ -9,10 +9,12 @@
 //! - A URL that is known and not settled is in exactly one of three places: due, deferred, or taken. What was taken and not
 //!   settled when the process ended is due again, in whatever order.
 //! - A URL that a limit keeps out is not known, and is noted: opened with a higher limit, it is admitted.
-//! - Figures ([`Store::stored`], [`Store::hosts`]) are right when everything is decided. Only the URLs of a host that are due
-//!   may then still be counted too high, by those that were found nearer to a seed or settled while they waited: each is counted
-//!   until its old entry is met.
+//! - Figures ([`Store::stored`], [`Store::hosts`]) are right when everything is decided, but for two. The URLs of a host that
+//!   are due may be counted too high, by those that were found nearer to a seed or settled while they waited, until the old
+//!   entry is met. The hosts in all may be counted too low while there are very many.
 //! - After an error nothing is lost that was told before; what failed may have been done or not until the store is opened again.
+//!
+//! `tests/store/contract` tries all but the last of them on every store.
 
 use nephila_core::agent::{Admitted, Due, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
@@ -48,7 +50,8 @@ pub trait Store {
     /// settled since are left as they are.
     fn put_back(&mut self, host: &Host, due: &[Due]) -> Result<()>;
 
-    /// Keeps what the agent knows of a host; [`Store::visit`] passes it by until `away_until`.
+    /// Keeps what the agent knows of a host; [`Store::visit`] passes it by until `away_until`. It need not outlive the process
+    /// at once: after a crash it may be what was kept before.
     fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()>;
 
     /// What was last kept of a host.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use nephila_core::agent::{Due, OverLimit};
+use nephila_core::agent::Due;
 use nephila_core::record::{Failure, Found, Outcome, Record};
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, SimDisk};
@@ -333,68 +333,6 @@ impl Texts for NoTexts {
 
 fn fresh(options: FrontierOptions) -> Frontier {
     Frontier::open(Arc::new(SimDisk::new(1)), Path::new(DIR), options, Box::new(NoTexts)).unwrap().0
-}
-
-fn texts(due: &[Due]) -> Vec<&str> {
-    due.iter().map(|due| due.url.path()).collect()
-}
-
-#[test]
-fn the_best_class_comes_first_and_within_it_the_oldest() {
-    let mut frontier = fresh(FrontierOptions::default());
-    let urls = [("/b", 2), ("/a", 1), ("/c", 2), ("/d", 0), ("/e", 1)];
-    let found = urls.map(|(path, depth)| found(&format!("http://a.example{path}"), depth));
-    let admitted = frontier.admit(1, &Record::Seeds(found.to_vec())).unwrap();
-    assert_eq!(admitted.new, [(host("a.example"), 5)]);
-    let taken = frontier.take(&host("a.example"), 3, false, Wall(0)).unwrap();
-    assert_eq!((texts(&taken.due), taken.left), (vec!["/d", "/a", "/e"], 2));
-    frontier.put_back(&host("a.example"), &taken.due[1..]).unwrap();
-    let taken = frontier.take(&host("a.example"), 9, false, Wall(0)).unwrap();
-    assert_eq!((texts(&taken.due), taken.left), (vec!["/a", "/e", "/b", "/c"], 0));
-}
-
-#[test]
-fn what_is_deferred_comes_back_in_its_time() {
-    let mut frontier = fresh(FrontierOptions::default());
-    frontier.admit(1, &seeds(["http://a.example/1", "http://a.example/2"])).unwrap();
-    let name = host("a.example");
-    frontier.take(&name, 1, false, Wall(0)).unwrap();
-    let retry = Outcome::Retry { failure: Failure::Timeout, status: None, not_before: Wall(100) };
-    frontier.settle(2, &settled("http://a.example/1", retry)).unwrap();
-    let taken = frontier.take(&name, 9, false, Wall(99)).unwrap();
-    assert_eq!((texts(&taken.due), taken.next), (vec!["/2"], Some(Wall(100))));
-    let taken = frontier.take(&name, 9, false, Wall(100)).unwrap();
-    assert_eq!((texts(&taken.due), taken.next), (vec!["/1"], None));
-    assert_eq!(taken.due[0].attempts, 1);
-    frontier.settle(3, &settled("http://a.example/1", Outcome::Answered { status: 200 })).unwrap();
-    assert!(frontier.take(&name, 9, false, LATE).unwrap().due.is_empty());
-    assert_eq!((frontier.known_urls(), frontier.settled_urls()), (2, 1));
-}
-
-#[test]
-fn what_a_limit_keeps_out_is_not_handed_over() {
-    let limits = StoreLimits { max_depth: 1, max_host_pages: 3, max_urls: 5 };
-    let disk = SimDisk::new(1);
-    let options = FrontierOptions { limits, ..FrontierOptions::default() };
-    let shared = Arc::new(disk.clone());
-    let mut frontier = Frontier::open(shared, Path::new(DIR), options, Box::new(NoTexts)).unwrap().0;
-    let urls = (0..4).flat_map(|number| [("a", number, 0), ("b", number, number)]);
-    let found =
-        urls.map(|(host, number, depth)| found(&format!("http://{host}.example/{number}"), depth)).collect();
-    frontier.admit(1, &Record::Seeds(found)).unwrap();
-    let mut count = |name| frontier.take(&host(name), 9, false, LATE).unwrap().due.len();
-    // Of b's, two are too deep; a's fourth is one too many.
-    assert_eq!((count("a.example"), count("b.example")), (3, 2));
-    assert_eq!(frontier.known_urls(), 5);
-    assert_eq!(frontier.kept_out(), OverLimit { depth: 2, host: 1, urls: 0 });
-    let limits = StoreLimits { max_depth: 2, max_host_pages: 4, max_urls: 9 };
-    frontier.advance(2);
-    frontier.snapshot(b"").unwrap();
-    let disk = disk.kill();
-    let options = FrontierOptions { limits, ..FrontierOptions::default() };
-    let mut frontier = Frontier::open(Arc::new(disk), Path::new(DIR), options, Box::new(NoTexts)).unwrap().0;
-    let mut count = |name| frontier.take(&host(name), 9, false, LATE).unwrap().due.len();
-    assert_eq!((count("a.example"), count("b.example")), (4, 3));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The store from outside: against a naive model, on disks that fail, on damaged files and at scale.
+//! The stores from outside: what all of them promise, and the embedded one on disks that fail, on damaged files and at scale.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,12 +6,11 @@
     reason = "a test fails by panicking and may say what it measured"
 )]
 
+mod contract;
 mod crash;
 mod damage;
+mod embedded;
 mod frontier;
 mod history;
-mod limits;
-mod model;
 mod samples;
 mod scale;
-mod visits;

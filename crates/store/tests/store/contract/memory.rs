@@ -1,0 +1,422 @@
+//! A store in plain lists that does everything by searching them: what the others are compared with.
+//!
+//! It is bounded by nothing and lasts as long as the process. Where the promises leave a choice, [`MemoryStore::follow`] takes
+//! that of another store, if it is one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
+use nephila_core::frontier::HostMemo;
+use nephila_core::record::{Found, Outcome, Record, Settled};
+use nephila_core::time::Wall;
+use nephila_core::url::{Host, Url, key};
+use nephila_store::{Known, KnownState, Reader, Result, Store, StoreLimits, without_capture};
+
+use crate::samples::url;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Stage {
+    Queued,
+    /// Until when, and in which turn it was put aside.
+    Deferred(Wall, u64),
+    Taken,
+    Settled,
+}
+
+struct KnownUrl {
+    key: String,
+    host: Host,
+    /// How it is handed over, and the record that it was found in.
+    found: (Found, u64),
+    /// Where it was found nearest to a seed. That may have been too late for the queue.
+    nearest: (Found, u64),
+    /// How much had been decided when it came to its place in the queue, and in which turn it did.
+    entered: (u64, u64),
+    stage: Stage,
+    attempts: u8,
+    /// The last attempt.
+    last: Option<Settled>,
+    /// It was taken or had come back when a process ended: it may come back or wait in the queue now.
+    is_free: bool,
+}
+
+impl KnownUrl {
+    /// A page counts only with its capture, and some failures only for a while.
+    fn look_back(&mut self, reader: &mut dyn Reader) {
+        let Some(last) = &mut self.last else { return };
+        let mut record = Record::Settled(last.clone());
+        if last.capture.is_some_and(|capture| !reader.holds(&capture)) {
+            without_capture(&mut record);
+        } else if let (Record::Settled(settled), Outcome::Failed { failure, status }) =
+            (&mut record, &last.outcome)
+            && reader.forgives(*failure)
+        {
+            settled.outcome = Outcome::Retry { failure: *failure, status: *status, not_before: last.at };
+        }
+        let Record::Settled(now) = record else { unreachable!("it was one") };
+        if last.outcome.is_final() && !now.outcome.is_final() {
+            // It was tried before now, and so its time has come.
+            (self.stage, self.is_free) = (Stage::Queued, true);
+            self.attempts = now.attempts;
+        }
+        *last = now;
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct MemoryStore {
+    limits: StoreLimits,
+    urls: Vec<KnownUrl>,
+    /// The numbers of those that come back.
+    front: VecDeque<usize>,
+    /// What limits keep out, with the places of its records.
+    kept_out: Vec<(Found, u64)>,
+    over: OverLimit,
+    memos: BTreeMap<Host, (Option<HostMemo>, Wall)>,
+    records: BTreeMap<u64, Record>,
+    decided: u64,
+    turn: u64,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(limits: StoreLimits) -> MemoryStore {
+        MemoryStore {
+            limits,
+            urls: Vec::new(),
+            front: VecDeque::new(),
+            kept_out: Vec::new(),
+            over: OverLimit::default(),
+            memos: BTreeMap::new(),
+            records: BTreeMap::new(),
+            decided: 1,
+            turn: 0,
+        }
+    }
+
+    /// Keeps a record that the store is then told of.
+    pub(crate) fn write(&mut self, place: u64, record: &Record) {
+        self.records.insert(place, record.clone());
+    }
+
+    /// The process ends, and another one opens what is there.
+    pub(crate) fn restart(&mut self, limits: StoreLimits, reader: &mut dyn Reader) {
+        self.limits = limits;
+        self.over = OverLimit::default();
+        for (found, place) in std::mem::take(&mut self.kept_out) {
+            self.offer(place, &found, &mut Admitted::default());
+        }
+        let front = std::mem::take(&mut self.front);
+        for (number, known) in self.urls.iter_mut().enumerate() {
+            known.entered.0 = 0;
+            if known.stage == Stage::Taken || front.contains(&number) {
+                (known.stage, known.is_free) = (Stage::Queued, true);
+            }
+            known.look_back(reader);
+        }
+    }
+
+    fn find(&self, text: &str) -> Option<usize> {
+        let key = key(&url(text));
+        self.urls.iter().position(|known| known.key == key)
+    }
+
+    /// How far a URL has come.
+    pub(crate) fn stage(&self, text: &str) -> Option<Stage> {
+        self.find(text).map(|number| self.urls[number].stage)
+    }
+
+    fn of_host<'a>(&'a self, host: &'a Host) -> impl Iterator<Item = (usize, &'a KnownUrl)> {
+        self.urls.iter().enumerate().filter(move |(_, known)| known.host == *host)
+    }
+
+    /// The hosts that have URLs or a memo.
+    fn names(&self) -> BTreeSet<&Host> {
+        self.urls.iter().map(|known| &known.host).chain(self.memos.keys()).collect()
+    }
+
+    fn due(&self, host: &Host) -> u64 {
+        self.of_host(host).filter(|(_, known)| known.stage == Stage::Queued).count() as u64
+    }
+
+    fn next(&self, host: &Host) -> Option<Wall> {
+        let times = self.of_host(host).filter_map(|(_, known)| match known.stage {
+            Stage::Deferred(until, _) => Some(until),
+            _ => None,
+        });
+        times.min()
+    }
+
+    /// The page that a record is about.
+    fn page(&self, place: u64) -> Option<String> {
+        match self.records.get(&place)? {
+            Record::Settled(settled) => Some(settled.url.clone()),
+            Record::Robots(robots) => Some(robots.url.clone()),
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, found: (Found, u64)) -> usize {
+        let parsed = url(&found.0.url);
+        self.turn += 1;
+        self.urls.push(KnownUrl {
+            key: key(&parsed),
+            host: Host::of(&parsed),
+            nearest: found.clone(),
+            found,
+            entered: (self.decided, self.turn),
+            stage: Stage::Queued,
+            attempts: 0,
+            last: None,
+            is_free: false,
+        });
+        self.urls.len() - 1
+    }
+
+    fn offer(&mut self, place: u64, found: &Found, admitted: &mut Admitted) {
+        if let Some(number) = self.find(&found.url) {
+            admitted.known += 1;
+            self.turn += 1;
+            let comes_back = self.front.contains(&number);
+            let known = &mut self.urls[number];
+            let waits = known.stage == Stage::Queued && !comes_back && !known.is_free;
+            if known.last.is_none() && found.depth < known.nearest.0.depth {
+                known.nearest = (found.clone(), place);
+                if waits {
+                    known.found = known.nearest.clone();
+                    known.entered = (self.decided, self.turn);
+                }
+            }
+            return;
+        }
+        let host = Host::of(&url(&found.url));
+        let mut over = OverLimit::default();
+        if found.depth > self.limits.max_depth {
+            over.depth = 1;
+        } else if self.of_host(&host).count() as u64 >= self.limits.max_host_pages {
+            over.host = 1;
+        } else if self.urls.len() as u64 >= self.limits.max_urls {
+            over.urls = 1;
+        } else {
+            self.add((found.clone(), place));
+            match admitted.new.iter_mut().find(|(other, _)| *other == host) {
+                Some((_, count)) => *count += 1,
+                None => admitted.new.push((host, 1)),
+            }
+            return;
+        }
+        self.kept_out.push((found.clone(), place));
+        for sum in [&mut self.over, &mut admitted.over] {
+            sum.depth += over.depth;
+            sum.host += over.host;
+            sum.urls += over.urls;
+        }
+    }
+
+    /// What has come to its time comes back, the earliest first.
+    pub(crate) fn recall(&mut self, host: &Host, now: Wall) {
+        let late = self.of_host(host).filter_map(|(number, known)| match known.stage {
+            Stage::Deferred(until, turn) if until <= now => Some((until, turn, number)),
+            _ => None,
+        });
+        let mut late: Vec<(Wall, u64, usize)> = late.collect();
+        late.sort();
+        for (_, _, number) in late {
+            self.urls[number].stage = Stage::Queued;
+            self.front.push_back(number);
+        }
+    }
+
+    /// The numbers of those that may be handed over next, first the one that this store hands over.
+    fn may_be_next(&self, host: &Host, fresh_first: bool) -> Vec<usize> {
+        let due: Vec<usize> = self
+            .of_host(host)
+            .filter(|(_, known)| known.stage == Stage::Queued)
+            .map(|(number, _)| number)
+            .collect();
+        let (free, fixed): (Vec<usize>, Vec<usize>) =
+            due.into_iter().partition(|number| self.urls[*number].is_free);
+        let back = self.front.iter().copied().find(|number| fixed.contains(number));
+        let place = |number: &usize| (self.urls[*number].found.0.depth, self.urls[*number].entered);
+        let mut fresh: Vec<usize> = fixed.into_iter().filter(|number| !self.front.contains(number)).collect();
+        fresh.sort_by_key(place);
+        // What was decided together was decided in any order.
+        let batch = |number: &usize| (place(number).0, place(number).1.0);
+        let first = fresh.first().map(batch);
+        fresh.retain(|number| Some(batch(number)) == first);
+        let fixed = match back {
+            Some(back) if !fresh_first || fresh.is_empty() => vec![back],
+            _ => fresh,
+        };
+        if fresh_first { [fixed, free].concat() } else { [free, fixed].concat() }
+    }
+
+    /// Hands over the URL of this number.
+    fn hand_over(&mut self, number: usize) -> Due {
+        self.front.retain(|other| *other != number);
+        let known = &mut self.urls[number];
+        (known.stage, known.is_free) = (Stage::Taken, false);
+        let (found, found_in) = known.found.clone();
+        let (depth, how, redirects, attempts) = (found.depth, found.how, found.redirects, known.attempts);
+        Due { url: url(&found.url), depth, how, redirects, attempts, via: self.page(found_in), found_in }
+    }
+
+    /// Hands over what another store has handed over, if it may; says how this store would have.
+    pub(crate) fn follow(&mut self, due: &Due, fresh_first: bool) -> Due {
+        let host = Host::of(&due.url);
+        let number = self.find(due.url.as_str()).unwrap_or_else(|| panic!("{} is not known", due.url));
+        let may = self.may_be_next(&host, fresh_first);
+        assert!(may.contains(&number), "it is not the turn of {}", due.url);
+        let known = &mut self.urls[number];
+        if known.is_free
+            && known.last.is_none()
+            && (due.depth, due.found_in) == (known.nearest.0.depth, known.nearest.1)
+        {
+            known.found = known.nearest.clone();
+        }
+        if known.last.is_some() && due.redirects == 0 {
+            // How many redirects led to it need not be known any more once it was tried.
+            known.found.0.redirects = 0;
+        }
+        self.hand_over(number)
+    }
+
+    fn stored_host(&self, host: &Host) -> StoredHost {
+        StoredHost {
+            host: host.clone(),
+            known: self.of_host(host).count() as u64,
+            queued: self.of_host(host).filter(|(_, known)| known.stage != Stage::Settled).count() as u64,
+            due: self.due(host),
+            next: self.next(host),
+            memo: self.memos.get(host).and_then(|(memo, _)| memo.clone()),
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn prune(&self, _: &mut Record) {}
+
+    fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+        let mut admitted = Admitted::default();
+        for found in record.found() {
+            self.offer(place, found, &mut admitted);
+        }
+        Ok(Admitted { hosts: self.stored().hosts, ..admitted })
+    }
+
+    fn decide(&mut self) -> Result<Admitted> {
+        self.decided += 1;
+        Ok(Admitted { hosts: self.stored().hosts, ..Admitted::default() })
+    }
+
+    fn settle(&mut self, _: u64, settled: &Settled) -> Result<Admitted> {
+        let (url, depth, how) = (settled.url.clone(), settled.depth, settled.how);
+        let found = Found { url, depth, how, redirects: 0 };
+        let number = self.find(&settled.url);
+        let number = number.unwrap_or_else(|| self.add((found.clone(), settled.found_in)));
+        self.front.retain(|other| *other != number);
+        self.turn += 1;
+        let known = &mut self.urls[number];
+        let redirects = known.found.0.redirects;
+        known.found = (Found { redirects, ..found }, settled.found_in);
+        known.attempts = settled.attempts;
+        known.last = Some(settled.clone());
+        known.is_free = false;
+        known.stage = match settled.outcome {
+            Outcome::Retry { not_before, .. } => Stage::Deferred(not_before, self.turn),
+            _ => Stage::Settled,
+        };
+        Ok(Admitted { hosts: self.stored().hosts, ..Admitted::default() })
+    }
+
+    fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
+        self.recall(host, now);
+        let mut due = Vec::new();
+        while due.len() < max
+            && let Some(number) = self.may_be_next(host, fresh_first).first()
+        {
+            due.push(self.hand_over(*number));
+        }
+        Ok(Taken { host: host.clone(), due, left: self.due(host), next: self.next(host), memo: None })
+    }
+
+    fn put_back(&mut self, _: &Host, due: &[Due]) -> Result<()> {
+        for number in due.iter().rev().filter_map(|due| self.find(due.url.as_str())).collect::<Vec<_>>() {
+            if self.urls[number].stage == Stage::Taken {
+                self.urls[number].stage = Stage::Queued;
+                self.front.push_front(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()> {
+        self.memos.insert(host.clone(), (memo.cloned(), away_until));
+        Ok(())
+    }
+
+    fn kept(&mut self, host: &Host) -> Result<Option<HostMemo>> {
+        Ok(self.memos.get(host).and_then(|(memo, _)| memo.clone()))
+    }
+
+    fn visit(&mut self, now: Wall) -> Result<Visited> {
+        let mut visited = Visited { is_last: true, ..Visited::default() };
+        let mut hosts = Vec::new();
+        self.hosts(&mut |stored| hosts.push(stored))?;
+        for stored in hosts {
+            let due = if stored.due > 0 { Some(Wall(0)) } else { stored.next };
+            let away_until = self.memos.get(&stored.host).map_or(Wall(0), |(_, away_until)| *away_until);
+            match due.map(|due| due.max(away_until)) {
+                None => {}
+                Some(due) if due <= now => visited.hosts.push(stored),
+                later => visited.next = [visited.next, later].into_iter().flatten().min(),
+            }
+        }
+        Ok(visited)
+    }
+
+    fn record(&self, place: u64) -> Result<Record> {
+        let missing =
+            || nephila_store::Error::Corrupt { path: "memory".into(), place, what: "no record is here" };
+        self.records.get(&place).cloned().ok_or_else(missing)
+    }
+
+    fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
+        let Some(number) = self.find(url.as_str()) else { return Ok(None) };
+        let known = &self.urls[number];
+        let taken = known.stage == Stage::Taken;
+        let Some(last) = &known.last else {
+            let (found, place) = known.nearest.clone();
+            let state = if taken { KnownState::Taken } else { KnownState::Queued };
+            return Ok(Some(Known { found, via: self.page(place), state }));
+        };
+        let state = match last.outcome {
+            _ if taken => KnownState::Taken,
+            Outcome::Retry { not_before, .. } => {
+                KnownState::Retry { not_before, attempts: known.attempts, last: Box::new(last.clone()) }
+            }
+            _ => KnownState::Settled(Box::new(last.clone())),
+        };
+        let found = Found { url: last.url.clone(), depth: last.depth, how: last.how, redirects: 0 };
+        Ok(Some(Known { found, via: self.page(last.found_in), state }))
+    }
+
+    fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {
+        let is_there = self.memos.contains_key(host) || self.of_host(host).next().is_some();
+        Ok(is_there.then(|| self.stored_host(host)))
+    }
+
+    fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> Result<()> {
+        self.names().into_iter().for_each(|host| each(self.stored_host(host)));
+        Ok(())
+    }
+
+    fn stored(&self) -> Stored {
+        Stored {
+            known: self.urls.len() as u64,
+            queued: self.urls.iter().filter(|known| known.stage != Stage::Settled).count() as u64,
+            hosts: self.names().len() as u64,
+            undecided: 0,
+            kept_out: self.over,
+        }
+    }
+}
