@@ -54,7 +54,7 @@ use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
 use self::key::{HostKey, Key};
 use self::op::{Kind, Op, Stage};
 use self::queue::{Entry, class_of, encode_entry};
-use self::sieve::{Decision, Look, OP_BYTES, Offer, Sieve, SieveLimits};
+use self::sieve::{Decision, Look, Offer, Sieve, SieveLimits};
 use self::snapshot::Snapshot;
 use self::visiting::stored;
 use crate::log::{self, Log};
@@ -205,7 +205,7 @@ impl Frontier {
         let host_limits =
             HostLimits { hot_max: options.hot_hosts_max.max(1), block_bytes_max: options.block_bytes_max };
         let sieve_limits = SieveLimits {
-            ops_max: options.sieve_bytes_max / OP_BYTES,
+            bytes_max: options.sieve_bytes_max,
             filter_bytes_max: options.filter_bytes_max,
             block_urls_max: options.block_urls_max.max(1),
         };

@@ -7,9 +7,9 @@ use crate::StoreLimits;
 pub struct FrontierOptions {
     /// What admission stops at.
     pub limits: StoreLimits,
-    /// Memory for what the sieve has noted and not decided or written.
+    /// Memory for the sieve: its filters, and what it has noted and not decided or written.
     pub sieve_bytes_max: usize,
-    /// Memory for the filters of the sieve.
+    /// The part of it that filters may take.
     pub filter_bytes_max: usize,
     /// Memory for URLs of hosts that are not in memory.
     pub pending_bytes_max: usize,
@@ -27,7 +27,7 @@ impl Default for FrontierOptions {
     fn default() -> FrontierOptions {
         FrontierOptions {
             limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
-            sieve_bytes_max: 224 << 20,
+            sieve_bytes_max: 448 << 20,
             filter_bytes_max: 224 << 20,
             pending_bytes_max: 64 << 20,
             hot_hosts_max: 20_000,

@@ -19,7 +19,7 @@ use super::op::{Kind, Op, Stage, Value};
 use crate::Result;
 
 /// Bytes of memory that a noted change takes.
-pub(super) const OP_BYTES: usize = size_of::<Op>();
+const OP_BYTES: usize = size_of::<Op>();
 /// A block for which this many times as much is noted as it may hold is merged, room or not, so that no merge takes long.
 const BLOCK_OPS: usize = 2;
 /// The filter of a block has room for this part more than the block holds at least.
@@ -92,8 +92,8 @@ pub(super) type BlockState = (Vec<u8>, Option<Blob>, u32, Option<Blob>);
 /// What the sieve may use.
 #[derive(Clone, Copy)]
 pub(super) struct SieveLimits {
-    /// Changes that are noted before some are decided.
-    pub(super) ops_max: usize,
+    /// Memory for filters, and for what is noted before some is decided.
+    pub(super) bytes_max: usize,
     pub(super) filter_bytes_max: usize,
     /// A block with more URLs is cut.
     pub(super) block_urls_max: usize,
@@ -146,7 +146,7 @@ impl Sieve {
 
     /// Whether there is something that should be decided now.
     pub(super) fn is_full(&self) -> bool {
-        self.ops > self.limits.ops_max || !self.full.is_empty()
+        self.ops > self.ops_max() || !self.full.is_empty()
     }
 
     /// Offers that are not decided.
@@ -237,6 +237,11 @@ impl Sieve {
         is_new
     }
 
+    /// Changes that are noted before some are decided: what filters leave room for.
+    fn ops_max(&self) -> usize {
+        self.limits.bytes_max.saturating_sub(self.filter_bytes) / OP_BYTES
+    }
+
     fn block_ops_max(&self) -> usize {
         BLOCK_OPS * self.limits.block_urls_max
     }
@@ -274,7 +279,7 @@ impl Sieve {
         while let Some(key) = self.full.pop() {
             self.merge(heap, self.block_of(&key), out)?;
         }
-        while self.ops > self.limits.ops_max {
+        while self.ops > self.ops_max() {
             if self.hand >= self.blocks.len() {
                 self.hand = 0;
                 self.round_before = std::mem::replace(&mut self.round, self.latest);
@@ -428,7 +433,7 @@ impl Sieve {
 
     /// For how many URLs the filter of a block is made: those it holds, and those that will be noted before it is made anew.
     fn filter_room(&self, blocks: usize, urls: usize) -> usize {
-        urls + (self.limits.ops_max / blocks).min(self.block_ops_max()).max(urls / FILTER_PART)
+        urls + (self.ops_max() / blocks).min(self.block_ops_max()).max(urls / FILTER_PART)
     }
 
     /// Makes the filter of a block that has none, if there is room.

@@ -23,7 +23,7 @@ const LATE: Wall = Wall(1 << 50);
 /// Small enough that everything overflows all the time.
 fn small(random: &mut Random) -> FrontierOptions {
     FrontierOptions {
-        sieve_bytes_max: random.below(2_000) as usize,
+        sieve_bytes_max: random.below(4_000) as usize,
         filter_bytes_max: [0, 200, 1 << 20][random.below(3) as usize],
         pending_bytes_max: random.below(2_000) as usize,
         hot_hosts_max: 1 + random.below(3) as usize,

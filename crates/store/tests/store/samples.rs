@@ -168,7 +168,7 @@ pub(crate) fn snapshot(store: &mut EmbeddedStore, journal: &mut Journal) -> Resu
 pub(crate) fn small(random: &mut Random, limits: StoreLimits) -> FrontierOptions {
     FrontierOptions {
         limits,
-        sieve_bytes_max: random.below(2_000) as usize,
+        sieve_bytes_max: random.below(4_000) as usize,
         filter_bytes_max: [0, 200, 1 << 20][random.below(3) as usize],
         pending_bytes_max: random.below(2_000) as usize,
         hot_hosts_max: 1 + random.below(3) as usize,

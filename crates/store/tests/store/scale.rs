@@ -25,7 +25,7 @@ const LONG_URL_BYTES: usize = 1_000;
 /// A fraction of what the URLs of these tests would take.
 fn little() -> FrontierOptions {
     FrontierOptions {
-        sieve_bytes_max: 2 << 20,
+        sieve_bytes_max: 4 << 20,
         filter_bytes_max: 2 << 20,
         pending_bytes_max: 2 << 20,
         hot_hosts_max: 200,
