@@ -7,7 +7,8 @@
 
 use std::convert::Infallible;
 
-use html5gum::{Emitter, Error, State, Tokenizer};
+use html5gum::{Emitter, Error, Readable as _, Reader, State, Tokenizer};
+use memchr::memchr;
 
 use super::REFERENCE_BYTES_MAX;
 
@@ -45,7 +46,54 @@ pub(super) trait Sink {
 /// Reports the elements of a page to `sink`. The bytes are UTF-8, or at least ASCII where it matters.
 pub(super) fn read(html: &[u8], sink: &mut impl Sink) {
     let reader = Tags { sink, tag: Tag::default(), last_start: Name::default(), templates: 0, foreign: 0 };
-    let Ok(()) = Tokenizer::new_with_emitter(html, reader).finish();
+    let Ok(()) = Tokenizer::new_with_emitter(Markup(html), reader).finish();
+}
+
+/// What html5gum reads from: the page without its text, of which nobody is told anything. Where the tokenizer looks for the end
+/// of text it is put there; a reference to a character that is left out with it ends before any tag.
+struct Markup<'a>(&'a [u8]);
+
+/// Whether a search for these bytes is one for the end of text: for `<`, and otherwise for what matters within text only.
+#[inline(always)]
+fn ends_text(needle: &[u8]) -> bool {
+    needle.contains(&b'<') && needle.iter().all(|byte| matches!(byte, b'<' | b'&' | b'\0' | b'\r'))
+}
+
+impl Reader for Markup<'_> {
+    type Error = Infallible;
+
+    #[inline(always)]
+    fn read_byte(&mut self) -> Result<Option<u8>, Infallible> {
+        Ok(self.0.split_off_first().copied())
+    }
+
+    #[inline(always)]
+    fn try_read_string(&mut self, text: &[u8], case_sensitive: bool) -> Result<bool, Infallible> {
+        let mut reader = self.0.to_reader();
+        let is_next = reader.try_read_string(text, case_sensitive)?;
+        if is_next {
+            self.0 = &self.0[text.len()..];
+        }
+        Ok(is_next)
+    }
+
+    // The needles are constants where this is inlined, and so is what follows from them.
+    #[inline(always)]
+    fn read_until<'b>(
+        &'b mut self,
+        needle: &[u8],
+        buffer: &'b mut [u8; 4],
+    ) -> Result<Option<&'b [u8]>, Infallible> {
+        let count = if ends_text(needle) {
+            self.0 = &self.0[memchr(b'<', self.0).unwrap_or(self.0.len())..];
+            self.0.len().min(1)
+        } else {
+            self.0.to_reader().read_until(needle, buffer)?.map_or(0, <[u8]>::len)
+        };
+        let (found, rest) = self.0.split_at(count);
+        self.0 = rest;
+        Ok((count > 0).then_some(found))
+    }
 }
 
 /// The attributes of one tag.
@@ -327,4 +375,122 @@ impl<S: Sink> Emitter for Tags<'_, S> {
     fn set_doctype_system_identifier(&mut self, _: &[u8]) {}
     fn push_doctype_public_identifier(&mut self, _: &[u8]) {}
     fn push_doctype_system_identifier(&mut self, _: &[u8]) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct All(Vec<(Element, Vec<Option<String>>)>);
+
+    impl Sink for All {
+        fn element(&mut self, element: Element, attributes: &Attributes) {
+            use Attribute::{Charset, Content, HttpEquiv, Name, Reference, Rel};
+            let values = [Reference, Rel, Name, HttpEquiv, Content, Charset]
+                .map(|attribute| attributes.get(attribute).map(str::to_owned));
+            self.0.push((element, values.to_vec()));
+        }
+    }
+
+    fn with_text(html: &[u8]) -> All {
+        let mut all = All::default();
+        let reader = Tags {
+            sink: &mut all,
+            tag: Tag::default(),
+            last_start: Name::default(),
+            templates: 0,
+            foreign: 0,
+        };
+        let Ok(()) = Tokenizer::new_with_emitter(html, reader).finish();
+        all
+    }
+
+    fn without_text(html: &[u8]) -> All {
+        let mut all = All::default();
+        read(html, &mut all);
+        all
+    }
+
+    #[test]
+    fn text_makes_no_difference() {
+        for (html, count) in [
+            ("a&amp<a href=x>&lt<a href='y'>&", 2),
+            ("&#<a href=x>&#x<a href=y>&#6<a href=z>&notit<a href=0>", 4),
+            ("a\rb\r\n<\r<a\rhref=x>\0<a href=\"y\r\nz\">", 2),
+            ("<title>&<a href=x></title><a href=y>", 1),
+            ("<script>a<!--b<script>c</script>d<a href=x>--></script><a href=y>", 1),
+            ("<plaintext><a href=x>", 0),
+            ("<svg><![CDATA[ <a href=x> ]]><a href=y></svg>", 1),
+            ("a < b <a href=x", 0),
+        ] {
+            let found = without_text(html.as_bytes());
+            assert_eq!((found.0.len(), &found), (count, &with_text(html.as_bytes())), "{html}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_makes_no_difference(parts in prop::collection::vec(0_usize..PARTS.len(), 0..60)) {
+            let html: Vec<u8> = parts.into_iter().flat_map(|part| PARTS[part].iter().copied()).collect();
+            prop_assert_eq!(without_text(&html), with_text(&html));
+        }
+    }
+
+    /// What odd pages are made of.
+    const PARTS: &[&[u8]] = &[
+        b"<",
+        b">",
+        b"/",
+        b"!",
+        b"?",
+        b"-",
+        b"--",
+        b"=",
+        b"\"",
+        b"'",
+        b" ",
+        b"\r",
+        b"\n",
+        b"\0",
+        b"&",
+        b"&#",
+        b"&#x",
+        b"&lt;",
+        b"&notin",
+        b";",
+        b"a",
+        b"x9",
+        b"\xc3\xa4",
+        b"<a ",
+        b"href=",
+        b"href=\"",
+        b"</a>",
+        b"<title>",
+        b"</title",
+        b"<script>",
+        b"</script>",
+        b"<!--",
+        b"-->",
+        b"--!>",
+        b"<style>",
+        b"</style>",
+        b"<textarea>",
+        b"</textarea ",
+        b"<svg>",
+        b"</svg>",
+        b"<![CDATA[",
+        b"]]>",
+        b"<!doctype ",
+        b"<meta content='",
+        b"<base href=/b>",
+        b"<template>",
+        b"</template>",
+        b"<plaintext>",
+        b"<iframe src=x>",
+        b"</iframe>",
+        b"public",
+    ];
 }

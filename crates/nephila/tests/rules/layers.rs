@@ -24,6 +24,7 @@ const CORE_USES: &[&str] = &[
     "html5gum",
     "httpdate",
     "ipnet",
+    "memchr",
     "psl",
     "quick-xml",
     "regex",
