@@ -158,7 +158,8 @@ impl Connection {
             Ok(cut) => cut,
         };
         // After a whole answer it comes to rest at once, or has to be closed.
-        let wire = if cut.is_none() && sender.is_ready() { driver.into_wire() } else { None };
+        let is_over = cut.is_none() && recording.is_given() && sender.is_ready();
+        let wire = if is_over { driver.into_wire() } else { None };
         Ok(Exchanged { recording, cut, connection: wire.map(|wire| Connection { wire, address }) })
     }
 }

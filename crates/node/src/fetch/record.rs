@@ -8,19 +8,19 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::mem::MaybeUninit;
 use std::path::PathBuf;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use bytes::BufMut;
 use hyper::rt::ReadBufCursor;
 use nephila_archive::Content;
 use nephila_core::agent::FetchError;
 use nephila_core::record::Failure;
 use rustix::io::Errno;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::failed;
@@ -28,8 +28,8 @@ use super::wire::Wire;
 
 /// Memory is reserved in blocks of this size; a recording begins with one.
 const BLOCK_BYTES: usize = 16 << 10;
-/// What is read at once: a TLS record.
-const READ_BYTES: usize = 16 << 10;
+/// What is read at once, whatever hyper asks for: most answers, in one go.
+const READ_BYTES: usize = 2 * BLOCK_BYTES;
 /// How much of what was sent is kept. Requests are ours and are far shorter.
 const SENT_BYTES_MAX: usize = 64 << 10;
 
@@ -99,11 +99,14 @@ pub(super) struct Store {
     pub(super) spill_dir: PathBuf,
     /// Why recordings cannot be kept any more.
     pub(super) failure: RefCell<Option<io::Error>>,
+    /// What is read goes here first, because nobody knows how much will come. Beside the budget, and one for all.
+    desk: RefCell<Vec<u8>>,
 }
 
 impl Store {
     pub(super) fn new(memory_bytes: usize, spill_bytes: usize, spill_dir: PathBuf) -> Store {
-        Store { budget: Budget::new(memory_bytes), spill_bytes, spill_dir, failure: RefCell::new(None) }
+        let (failure, desk) = (RefCell::default(), RefCell::default());
+        Store { budget: Budget::new(memory_bytes), spill_bytes, spill_dir, failure, desk }
     }
 
     /// What it means for a fetch that its recording could not be kept, or not be read back. It is noted too, unless it
@@ -131,6 +134,8 @@ pub(super) struct Recording {
     length: u64,
     reservation: Option<Reservation>,
     store: Rc<Store>,
+    /// So many of the last bytes hyper has not been given yet: the last ones of `received`, also if all are in a file.
+    ahead: usize,
     /// No more than this may be received for now.
     pub(super) bytes_max: Option<u64>,
     /// Why it could not go on; the exchange is over then.
@@ -146,6 +151,7 @@ impl Recording {
             length: 0,
             reservation: Some(reservation),
             store,
+            ahead: 0,
             bytes_max: None,
             failure: None,
         }
@@ -164,14 +170,58 @@ impl Recording {
         }
     }
 
+    /// Takes the next bytes.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), FetchError> {
         self.keep(bytes).map_err(|error| self.store.fail("kept", error))?;
+        self.check_length()
+    }
+
+    /// Takes what was read; together with its buffer, if that is what the recording would need itself.
+    fn take(&mut self, desk: &mut Vec<u8>) -> Result<(), FetchError> {
+        let fits = desk.len() > BLOCK_BYTES && desk.len() <= self.store.spill_bytes;
+        if self.length > 0 || !fits || !self.reserve(desk.capacity()) {
+            return self.receive(desk);
+        }
+        self.length = desk.len() as u64;
+        self.received = std::mem::replace(desk, self.leftover());
+        self.check_length()
+    }
+
+    /// Takes what was read, and gives hyper what it has room for of it.
+    fn pass(&mut self, desk: &mut Vec<u8>, cursor: &mut ReadBufCursor<'_>) -> Result<(), FetchError> {
+        self.ahead = desk.len();
+        self.take(desk)?;
+        if self.spilled.is_some() {
+            let (now, later) = desk.split_at(desk.len().min(cursor.remaining()));
+            cursor.put_slice(now);
+            self.received = later.to_vec();
+            self.ahead = later.len();
+        } else {
+            self.give(cursor);
+        }
+        Ok(())
+    }
+
+    /// Gives hyper what it has room for of what it was not given yet.
+    fn give(&mut self, cursor: &mut ReadBufCursor<'_>) {
+        let start = self.received.len() - self.ahead;
+        let count = self.ahead.min(cursor.remaining());
+        cursor.put_slice(&self.received[start..start + count]);
+        self.ahead -= count;
+    }
+
+    fn check_length(&self) -> Result<(), FetchError> {
         match self.bytes_max {
             Some(bytes_max) if self.length > bytes_max => {
                 Err(failed(Failure::Malformed, "endless interim answers"))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether hyper was given everything.
+    pub(super) fn is_given(&self) -> bool {
+        self.ahead == 0
     }
 
     fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -196,18 +246,27 @@ impl Recording {
         if needed <= capacity {
             return true;
         }
-        let Some(reservation) = &mut self.reservation else { return false };
         if capacity == 0 {
-            let left = reservation.left.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            self.received = left.unwrap_or_default();
+            self.received = self.leftover();
         }
         let target = needed.max(2 * capacity).max(self.received.capacity()).next_multiple_of(BLOCK_BYTES);
-        let missing = (target / BLOCK_BYTES).saturating_sub(reservation.blocks.num_permits());
-        if missing > 0 && !self.store.budget.grow(reservation, missing) {
+        if !self.reserve(target) {
             return false;
         }
         self.received.reserve_exact(target - self.received.len());
         true
+    }
+
+    /// A buffer that another recording has left, or a new one without room.
+    fn leftover(&self) -> Vec<u8> {
+        self.store.budget.left.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    /// Sees to it that a buffer of this size is counted. False: there is no memory for it.
+    fn reserve(&mut self, bytes: usize) -> bool {
+        let Some(reservation) = &mut self.reservation else { return false };
+        let missing = bytes.div_ceil(BLOCK_BYTES).saturating_sub(reservation.blocks.num_permits());
+        missing == 0 || self.store.budget.grow(reservation, missing)
     }
 
     fn spill(&mut self) -> io::Result<()> {
@@ -236,18 +295,26 @@ impl hyper::rt::Read for Recorder {
         cx: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
-        let size = cursor.remaining().min(READ_BYTES);
-        let mut buffer = ReadBuf::uninit(&mut space[..size]);
-        ready!(Pin::new(&mut self.wire).poll_read(cx, &mut buffer))?;
-        if let Some(recording) = &mut *self.tape.borrow_mut()
-            && let Err(error) = recording.receive(buffer.filled())
-        {
-            recording.failure = Some(error);
-            return Poll::Ready(Err(ErrorKind::Other.into()));
+        let Recorder { wire, tape } = &mut *self;
+        let mut tape = tape.borrow_mut();
+        let recording = tape.as_mut().expect("nobody reads when the exchange is over");
+        if !recording.is_given() {
+            recording.give(&mut cursor);
+            return Poll::Ready(Ok(()));
         }
-        cursor.put_slice(buffer.filled());
-        Poll::Ready(Ok(()))
+        let mut desk = recording.store.desk.take();
+        desk.clear();
+        desk.reserve_exact(READ_BYTES);
+        let read = pin!(wire.read_buf(&mut (&mut desk).limit(READ_BYTES))).poll(cx);
+        let passed = read.map(|read| {
+            read?;
+            recording.pass(&mut desk, &mut cursor).map_err(|error| {
+                recording.failure = Some(error);
+                ErrorKind::Other.into()
+            })
+        });
+        recording.store.desk.replace(desk);
+        passed
     }
 }
 
@@ -274,6 +341,11 @@ impl hyper::rt::Write for Recorder {
 mod tests {
     use std::io::{Read, Seek};
 
+    use hyper::rt::Read as _;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpStream;
+
+    use super::super::wire::Metered;
     use super::*;
 
     fn store(budget_bytes: usize, spill_bytes: usize) -> Rc<Store> {
@@ -361,6 +433,55 @@ mod tests {
         assert!(store.failure.take().is_none());
         assert!(recording.receive(&[0; 1]).is_err());
         assert_eq!(store.failure.take().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    }
+
+    /// Hyper gets what came in the order in which it came, however much more than it asked for was read.
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_read_ahead_is_given_later() {
+        let bytes: Vec<u8> = (0..3 * READ_BYTES as u32).map(|at| (at / 251) as u8).collect();
+        for (budget_blocks, spill_bytes, spilled, asked) in [
+            (64, 1 << 20, false, 8 << 10),
+            (64, 1 << 20, false, 1_000),
+            (64, 1_000, true, 1_000),
+            (64, READ_BYTES + 1, true, 5_000),
+            (1, 1 << 20, true, 8 << 10),
+        ] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
+            let store = store(budget_blocks * BLOCK_BYTES, spill_bytes);
+            let tape: Tape = Rc::new(RefCell::new(Some(recording(&store).await)));
+            let wire = Wire::Plain(Metered::new(stream));
+            let mut recorder = Recorder { wire, tape: Rc::clone(&tape) };
+            let serving = async {
+                server.write_all(&bytes).await.unwrap();
+                drop(server);
+            };
+            let reading = async {
+                let mut read = Vec::new();
+                loop {
+                    let mut space = vec![0; asked];
+                    let count = std::future::poll_fn(|cx| {
+                        let mut buffer = hyper::rt::ReadBuf::new(&mut space);
+                        let polled = Pin::new(&mut recorder).poll_read(cx, buffer.unfilled());
+                        polled.map_ok(|()| buffer.filled().len())
+                    });
+                    match count.await.unwrap() {
+                        0 => break read,
+                        count => read.extend_from_slice(&space[..count]),
+                    }
+                    let tape = tape.borrow();
+                    let recording = tape.as_ref().unwrap();
+                    assert_eq!(recording.length(), (read.len() + recording.ahead) as u64);
+                }
+            };
+            let (read, ()) = tokio::join!(reading, serving);
+            assert!(read == bytes, "{budget_blocks} blocks, {spill_bytes} bytes");
+            let recording = tape.borrow_mut().take().unwrap();
+            assert!(recording.is_given());
+            assert!(bytes_of(recording.into_content().0) == (spilled, bytes.clone()));
+            assert_eq!(store.budget.blocks.available_permits(), budget_blocks);
+        }
     }
 
     /// The real thing: a device that is always full.
