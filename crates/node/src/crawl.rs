@@ -97,7 +97,7 @@ impl CrawlError {
 /// What reaches the loop from elsewhere.
 enum Input {
     Event(Event),
-    Fetched(Box<Outcome>),
+    Fetched(Box<(Order, Outcome)>),
     Written(Written),
     WriterEnded,
 }
@@ -168,9 +168,9 @@ impl Run {
         let archives = std::mem::take(&mut opened.archives);
         let writing = start_writing(opened.writer, archives, inputs.clone())?;
         let fetched = inputs.clone();
-        let shards = Shards::start(fetch_configs(config, &spill), move |outcome| {
+        let shards = Shards::start(fetch_configs(config, &spill), move |order, outcome| {
             // The loop may have ended; then nobody needs the answer.
-            let _ = fetched.send(Input::Fetched(Box::new(outcome)));
+            let _ = fetched.send(Input::Fetched(Box::new((order, outcome))));
         })?;
         let requests = control::serve(&directory::control_socket(dir)).map_err(CrawlError::Control)?;
         Ok(Run {
@@ -238,7 +238,7 @@ impl Run {
         match input {
             Input::Event(event) => self.step(event),
             Input::Fetched(outcome) => {
-                let Outcome { order, fetched, capture, unkept } = *outcome;
+                let (order, Outcome { fetched, capture, unkept }) = *outcome;
                 // First, so that what follows does not start another fetch.
                 if let Some(error) = unkept {
                     self.stop_unkept(error);

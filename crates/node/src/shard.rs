@@ -8,13 +8,14 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::thread::JoinHandle;
 
 use nephila_core::agent::{FetchError, FetchId, Fetched, Order};
 use nephila_core::record::Failure;
-use nephila_core::url::Host;
+use nephila_core::url::{Host, Url};
 use nephila_store::frontier::partition_of;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -31,11 +32,11 @@ type UnderWay = Rc<RefCell<HashMap<FetchId, oneshot::Sender<()>>>>;
 struct Hands {
     fetcher: Rc<Fetcher>,
     under_way: UnderWay,
-    done: Rc<dyn Fn(Outcome)>,
+    done: Rc<dyn Fn(Order, Outcome)>,
 }
 
 impl Hands {
-    fn new(config: FetchConfig, done: impl Fn(Outcome) + 'static) -> Result<Hands, SetupError> {
+    fn new(config: FetchConfig, done: impl Fn(Order, Outcome) + 'static) -> Result<Hands, SetupError> {
         Ok(Hands { fetcher: Fetcher::new(config)?, under_way: UnderWay::default(), done: Rc::new(done) })
     }
 
@@ -45,17 +46,18 @@ impl Hands {
         self.under_way.borrow_mut().insert(fetch, abandon);
         let (fetcher, done) = (Rc::clone(&self.fetcher), Rc::clone(&self.done));
         let under_way = Rc::clone(&self.under_way);
-        tokio::task::spawn_local(async move {
+        // In a box, because the runtime moves what it is given, more than once.
+        tokio::task::spawn_local(Box::pin(async move {
             let abandoned = async {
                 if abandoned.await.is_err() {
                     std::future::pending().await
                 }
             };
-            let lost = order.clone();
-            let outcome = caught(fetcher.fetch(order, abandoned)).await.unwrap_or_else(|| broken(lost));
+            let fetched = caught(pin!(fetcher.fetch(&order, abandoned))).await;
+            let outcome = fetched.unwrap_or_else(|| broken(&order));
             under_way.borrow_mut().remove(&fetch);
-            done(outcome);
-        });
+            done(order, outcome);
+        }));
     }
 
     fn abandon(&self, fetch: FetchId) {
@@ -68,8 +70,7 @@ impl Hands {
 
 /// What a future comes to, or nothing if it panics: an answer that breaks a parser must not keep its host, and the end of the
 /// crawl, waiting for ever.
-async fn caught<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
+async fn caught<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     std::future::poll_fn(|context| {
         match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
@@ -81,12 +82,12 @@ async fn caught<F: Future>(future: F) -> Option<F::Output> {
 }
 
 /// The outcome of a fetch that panicked.
-fn broken(order: Order) -> Outcome {
+fn broken(order: &Order) -> Outcome {
     let now = Clock::now().mono;
     let error = FetchError { failure: Failure::Malformed, detail: "reading it failed: a panic".to_owned() };
     let (contacted, result) = (order.addresses.clone(), Err(error));
     let fetched = Fetched { fetch: order.fetch, started: now, ended: now, contacted, result };
-    Outcome { order, fetched, capture: None, unkept: None }
+    Outcome { fetched, capture: None, unkept: None }
 }
 
 enum Ask {
@@ -101,7 +102,10 @@ struct Thread {
 }
 
 impl Thread {
-    fn start(config: FetchConfig, done: impl Fn(Outcome) + Send + 'static) -> Result<Thread, CrawlError> {
+    fn start(
+        config: FetchConfig,
+        done: impl Fn(Order, Outcome) + Send + 'static,
+    ) -> Result<Thread, CrawlError> {
         let (asks, received) = unbounded_channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let runtime =
@@ -144,7 +148,7 @@ impl Shards {
     /// Starts them: one for each of these. What a fetch came to is passed to `done`, on the thread of its shard.
     pub(crate) fn start(
         configs: Vec<FetchConfig>,
-        done: impl Fn(Outcome) + Clone + Send + 'static,
+        done: impl Fn(Order, Outcome) + Clone + Send + 'static,
     ) -> Result<Shards, CrawlError> {
         let mut configs = configs.into_iter();
         let own = Hands::new(configs.next().unwrap_or_default(), done.clone())?;
@@ -152,14 +156,18 @@ impl Shards {
         Ok(Shards { own, others })
     }
 
-    fn of(&self, host: &Host) -> Option<&Thread> {
-        let shard = usize::from(partition_of(host)) % (self.others.len() + 1);
+    /// The thread that a URL is for, if it is another one.
+    fn of(&self, url: &Url) -> Option<&Thread> {
+        if self.others.is_empty() {
+            return None;
+        }
+        let shard = usize::from(partition_of(&Host::of(url))) % (self.others.len() + 1);
         self.others.get(shard.checked_sub(1)?)
     }
 
     /// Makes a request.
     pub(crate) fn fetch(&self, order: Order) {
-        match self.of(&Host::of(&order.url)) {
+        match self.of(&order.url) {
             // A thread that has ended did so in a panic, which has been seen.
             Some(thread) => drop(thread.asks.send(Ask::Fetch(order))),
             None => self.own.fetch(order),
@@ -181,7 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_outcome() {
-        assert_eq!(caught(async { 7 }).await, Some(7));
+        assert_eq!(caught(pin!(async { 7 })).await, Some(7));
         let breaks = |after: u32| async move {
             for _ in 0..after {
                 tokio::task::yield_now().await;
@@ -190,7 +198,7 @@ mod tests {
             after
         };
         assert_eq!(
-            (caught(breaks(0)).await, caught(breaks(3)).await, caught(breaks(10)).await),
+            (caught(pin!(breaks(0))).await, caught(pin!(breaks(3))).await, caught(pin!(breaks(10))).await),
             (None, None, Some(10))
         );
     }

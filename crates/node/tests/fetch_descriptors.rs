@@ -37,7 +37,8 @@ fn idle_connections_make_room_and_then_nothing_is_tried() {
     let (kept, other, third) = (Server::saying(answer, 9), Server::saying(last, 1), Server::saying(last, 1));
     with_fetcher(config(), |fetcher| async move {
         let at_rest = sockets();
-        let fetch = |server: &Server| fetcher.fetch(order(server.url("/")), std::future::pending());
+        let fetch =
+            async |server: &Server| fetcher.fetch(&order(server.url("/")), std::future::pending()).await;
         assert_eq!(server::answer(&fetch(&kept).await).status, 200);
         let all = all_descriptors();
 

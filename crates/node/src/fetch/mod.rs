@@ -157,8 +157,6 @@ pub enum SetupError {
 
 /// What came of a request.
 pub struct Outcome {
-    /// What was asked for.
-    pub order: Order,
     /// For the core.
     pub fetched: Fetched,
     /// For the archive: there if and only if there is an answer.
@@ -318,10 +316,10 @@ impl Fetcher {
 
     /// Makes a request. If `abandon` is ready before the whole answer is there, the connection is closed and the fetch
     /// ends as not tried.
-    pub async fn fetch(&self, order: Order, abandon: impl Future<Output = ()>) -> Outcome {
+    pub async fn fetch(&self, order: &Order, abandon: impl Future<Output = ()>) -> Outcome {
         let mut progress = Progress::default();
         let received = {
-            let asking = pin!(self.ask(&order, &mut progress));
+            let asking = pin!(self.ask(order, &mut progress));
             tokio::select! {
                 biased;
                 () = abandon => Err(failed(Failure::NotTried, "abandoned")),
@@ -331,7 +329,7 @@ impl Fetcher {
         let now = Clock::now();
         let started = progress.started.unwrap_or(now);
         let (result, capture) = match received {
-            Ok(received) => match self.read(&order, received, started.wall, now.wall).await {
+            Ok(received) => match self.read(order, received, started.wall, now.wall).await {
                 Ok((answer, captured)) => (Ok(answer), Some(captured)),
                 Err(error) => (Err(error), None),
             },
@@ -344,7 +342,7 @@ impl Fetcher {
             contacted: progress.contacted,
             result,
         };
-        Outcome { order, fetched, capture, unkept: self.store.failure.take() }
+        Outcome { fetched, capture, unkept: self.store.failure.take() }
     }
 
     /// Everything up to the last byte.

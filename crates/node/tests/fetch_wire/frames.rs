@@ -88,7 +88,7 @@ fn flood(tls: &mut Tls, piece: &[u8], sent: &AtomicU64) {
 }
 
 async fn ask(fetcher: &Fetcher, server: &Server) -> Outcome {
-    fetcher.fetch(secure(server), std::future::pending()).await
+    fetcher.fetch(&secure(server), std::future::pending()).await
 }
 
 /// Runs a test with a fetcher and a server that it knows to speak HTTP/2, and that does as the script says then.

@@ -166,7 +166,7 @@ fn more_than_the_length_says_ends_the_connection() {
         Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 Smuggled\r\n\r\n", 9);
     with_fetcher(config(), |fetcher| async move {
         for _ in 0..2 {
-            let outcome = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
+            let outcome = fetcher.fetch(&order(server.url("/")), std::future::pending()).await;
             assert_eq!(answer(&outcome).status, 200);
             assert_eq!(answer(&outcome).cut, None);
         }
@@ -186,20 +186,20 @@ fn connections_are_kept_for_the_same_origin_and_address() {
         };
         for url in [server.url("/a"), server.url("/b"), other_name("/c"), server.url("/d"), other_name("/e")]
         {
-            let outcome = fetcher.fetch(order(url), std::future::pending()).await;
+            let outcome = fetcher.fetch(&order(url), std::future::pending()).await;
             assert_eq!(answer(&outcome).bytes, 40);
             used.push(server.connections());
         }
         assert_eq!(used, [1, 1, 2, 2, 2]);
         // One that was closed before it was answered goes over a new one, and the old one stays.
         let new = Order { new_connection: true, ..order(server.url("/again")) };
-        assert_eq!(answer(&fetcher.fetch(new, std::future::pending()).await).bytes, 40);
+        assert_eq!(answer(&fetcher.fetch(&new, std::future::pending()).await).bytes, 40);
         assert_eq!(server.connections(), 3);
         // Another address of the name: the old connection does not lead there.
         let elsewhere: IpAddr = "127.0.0.2".parse().unwrap();
         let mut moved = order(server.url("/f"));
         moved.addresses = vec![elsewhere];
-        let outcome = fetcher.fetch(moved, std::future::pending()).await;
+        let outcome = fetcher.fetch(&moved, std::future::pending()).await;
         assert_eq!(outcome.fetched.contacted, [elsewhere]);
         assert_eq!(failure(&outcome), Failure::Connect);
     });
@@ -220,14 +220,14 @@ fn a_kept_connection_that_closes_is_left_or_not_tried() {
             closed.send(()).ok();
         });
         with_fetcher(config(), |fetcher| async move {
-            let first = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
+            let first = fetcher.fetch(&order(server.url("/")), std::future::pending()).await;
             assert_eq!(answer(&first).status, 200);
             if at_once {
                 tokio::task::spawn_blocking(move || is_closed.recv().unwrap()).await.unwrap();
                 // The end of the connection is here; the task that drives it has to be told.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            let second = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
+            let second = fetcher.fetch(&order(server.url("/")), std::future::pending()).await;
             assert_eq!(second.fetched.result.as_ref().err().map(|error| error.failure), expected);
             assert_eq!(second.fetched.contacted, [HERE]);
             assert_eq!(server.connections(), if at_once { 2 } else { 1 });
@@ -240,7 +240,7 @@ fn a_server_that_says_close_is_asked_over_a_new_connection() {
     let server = Server::saying("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 9);
     with_fetcher(config(), |fetcher| async move {
         for number in 1..4 {
-            let outcome = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
+            let outcome = fetcher.fetch(&order(server.url("/")), std::future::pending()).await;
             assert_eq!(answer(&outcome).status, 200);
             assert_eq!(server.connections(), number);
         }
@@ -255,7 +255,7 @@ fn idle_connections_are_bounded() {
     with_fetcher(config, |fetcher| async move {
         // There is room for the first two; the third is asked over a new connection each time.
         for at in [0, 1, 2, 0, 1, 2] {
-            fetcher.fetch(order(servers[at].url("/")), std::future::pending()).await;
+            fetcher.fetch(&order(servers[at].url("/")), std::future::pending()).await;
         }
         let connections: Vec<usize> = servers.iter().map(Server::connections).collect();
         assert_eq!(connections, [1, 1, 2]);
@@ -318,7 +318,8 @@ fn an_abandoned_fetch_ends_and_closes() {
     });
     with_fetcher(config(), |fetcher| async move {
         let (abandon, abandoned) = oneshot::channel();
-        let fetch = fetcher.fetch(order(server.url("/")), async { abandoned.await.unwrap() });
+        let order = order(server.url("/"));
+        let fetch = fetcher.fetch(&order, async { abandoned.await.unwrap() });
         let abandoning = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             abandon.send(()).unwrap();

@@ -77,7 +77,7 @@ fn serve(authority: &Issuer) -> Server {
 async fn ask(fetcher: &Fetcher, server: &Server, path: &str) -> Outcome {
     let mut order = secure(server);
     order.url.set_path(path);
-    fetcher.fetch(order, std::future::pending()).await
+    fetcher.fetch(&order, std::future::pending()).await
 }
 
 /// Runs a test with a fetcher and a server that it knows to speak only HTTP/2.
@@ -158,7 +158,7 @@ fn what_is_abandoned_is_closed() {
     with_http2(config(), |fetcher, server| async move {
         let mut order = secure(&server);
         order.url.set_path("/stalled");
-        let outcome = fetcher.fetch(order, tokio::time::sleep(Duration::from_millis(100))).await;
+        let outcome = fetcher.fetch(&order, tokio::time::sleep(Duration::from_millis(100))).await;
         assert_eq!(failure(&outcome), Failure::NotTried);
         assert_eq!(answer(&ask(&fetcher, &server, "/page").await).status, 200);
         assert_eq!(server.connections(), 3, "refused, abandoned, new");

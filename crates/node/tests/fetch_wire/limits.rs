@@ -130,12 +130,12 @@ fn fetches_wait_for_memory_and_none_is_lost() {
     // Two blocks for eight: all but two wait, and what does not fit goes to files.
     let config = FetchConfig { memory_bytes: 32 << 10, ..config() };
     with_fetcher(config, |fetcher| async move {
-        let held = fetcher.fetch(order(servers[0].url("/")), std::future::pending()).await;
+        let held = fetcher.fetch(&order(servers[0].url("/")), std::future::pending()).await;
         let mut tasks = tokio::task::JoinSet::new();
         for server in servers {
             let fetcher = std::rc::Rc::clone(&fetcher);
             tasks.spawn_local(
-                async move { fetcher.fetch(order(server.url("/")), std::future::pending()).await },
+                async move { fetcher.fetch(&order(server.url("/")), std::future::pending()).await },
             );
         }
         let mut whole = 0;
@@ -154,13 +154,13 @@ fn fetches_wait_for_memory_and_none_is_lost() {
 fn a_fetch_that_waits_for_memory_can_be_abandoned() {
     let server = Server::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 1);
     with_fetcher(FetchConfig { memory_bytes: 1, ..config() }, |fetcher| async move {
-        let held = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
+        let held = fetcher.fetch(&order(server.url("/")), std::future::pending()).await;
         let waiting =
-            fetcher.fetch(order(server.url("/")), tokio::time::sleep(Duration::from_millis(50))).await;
+            fetcher.fetch(&order(server.url("/")), tokio::time::sleep(Duration::from_millis(50))).await;
         assert_eq!((failure(&waiting), waiting.fetched.contacted), (Failure::NotTried, vec![]));
         assert_eq!(server.connections(), 1);
         drop(held);
-        let freed = fetcher.fetch(order(server.url("/")), std::future::pending()).await;
+        let freed = fetcher.fetch(&order(server.url("/")), std::future::pending()).await;
         assert_eq!(freed.fetched.contacted, [HERE]);
     });
 }

@@ -111,7 +111,7 @@ pub(crate) fn with_fetcher<F: Future>(config: FetchConfig, test: impl FnOnce(Rc<
 
 /// Fetches once.
 pub(crate) fn fetch(config: FetchConfig, order: Order) -> Outcome {
-    with_fetcher(config, |fetcher| async move { fetcher.fetch(order, std::future::pending()).await })
+    with_fetcher(config, |fetcher| async move { fetcher.fetch(&order, std::future::pending()).await })
 }
 
 /// Fetches once from a server that sends these bytes and closes.

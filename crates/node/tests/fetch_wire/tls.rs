@@ -136,7 +136,7 @@ fn sessions_are_resumed() {
         let ca_pem = Some(authority.pem().into_bytes());
         with_fetcher(FetchConfig { ca_pem, tls_sessions_max, ..config() }, |fetcher| async move {
             for expected in expected {
-                let outcome = fetcher.fetch(secure(&server), std::future::pending()).await;
+                let outcome = fetcher.fetch(&secure(&server), std::future::pending()).await;
                 assert_eq!(answer(&outcome).status, 200);
                 assert_eq!(seen.recv().unwrap(), expected);
             }
