@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -119,10 +120,19 @@ impl CdxLine {
 /// The line without its line end.
 impl fmt::Display for CdxLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {} {{\"url\": {}", self.key, self.timestamp, Ascii(&self.url))?;
-        for (name, value) in [("mime", &self.mime), ("status", &self.status), ("digest", &self.digest)] {
+        for text in [&self.key, " ", &self.timestamp, " {\"url\": "] {
+            out.write_str(text)?;
+        }
+        Ascii(&self.url).fmt(out)?;
+        let optional = [
+            (", \"mime\": ", &self.mime),
+            (", \"status\": ", &self.status),
+            (", \"digest\": ", &self.digest),
+        ];
+        for (name, value) in optional {
             if let Some(value) = value {
-                write!(out, ", \"{name}\": {}", Ascii(value))?;
+                out.write_str(name)?;
+                Ascii(value).fmt(out)?;
             }
         }
         write!(out, ", \"length\": \"{}\", \"offset\": \"{}\"", self.length, self.offset)?;
@@ -135,8 +145,10 @@ struct Ascii<'a>(&'a str);
 
 impl fmt::Display for Ascii<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
-            return write!(out, "\"{}\"", self.0);
+        // To its end, without a way out: that is a few instructions for many bytes.
+        let is_plain = |byte: u8| matches!(byte, b' '..=b'~') & !matches!(byte, b'"' | b'\\');
+        if self.0.bytes().fold(true, |plain, byte| plain & is_plain(byte)) {
+            return ["\"", self.0, "\""].into_iter().try_for_each(|text| out.write_str(text));
         }
         let quoted = serde_json::to_string(self.0).map_err(|_| fmt::Error)?;
         for char in quoted.chars() {
@@ -207,8 +219,9 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 pub(crate) struct IndexBuilder {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    lines: Vec<String>,
-    bytes: usize,
+    /// All lines, one after the other as they came, and where each is.
+    text: String,
+    lines: Vec<Range<usize>>,
     runs: Vec<PathBuf>,
     finished: bool,
 }
@@ -216,13 +229,14 @@ pub(crate) struct IndexBuilder {
 impl IndexBuilder {
     /// An index that will be at `path`.
     pub(crate) fn new(disk: Arc<dyn Disk>, path: PathBuf) -> IndexBuilder {
-        IndexBuilder { disk, path, lines: Vec::new(), bytes: 0, runs: Vec::new(), finished: false }
+        let (text, lines, runs) = (String::new(), Vec::new(), Vec::new());
+        IndexBuilder { disk, path, text, lines, runs, finished: false }
     }
 
     /// Makes sure that there is memory for the next line. Apart from `push` so that the caller can fail before it wrote
     /// the record.
     pub(crate) fn make_room(&mut self) -> Result<(), Error> {
-        if self.bytes < RUN_BYTES_MAX {
+        if self.text.len() < RUN_BYTES_MAX {
             return Ok(());
         }
         self.spill()
@@ -230,9 +244,9 @@ impl IndexBuilder {
 
     pub(crate) fn push(&mut self, line: &CdxLine) {
         debug_assert!(!self.finished, "a finished index takes no lines");
-        let line = format!("{line}\n");
-        self.bytes += line.len();
-        self.lines.push(line);
+        let start = self.text.len();
+        writeln!(self.text, "{line}").expect("writing to a string cannot fail");
+        self.lines.push(start..self.text.len());
     }
 
     fn spill(&mut self) -> Result<(), Error> {
@@ -240,15 +254,16 @@ impl IndexBuilder {
         self.write_lines(&run)?;
         self.runs.push(run);
         self.lines.clear();
-        self.bytes = 0;
+        self.text.clear();
         Ok(())
     }
 
     fn write_lines(&mut self, path: &Path) -> Result<(), Error> {
-        self.lines.sort_unstable();
+        let text = self.text.as_bytes();
+        self.lines.sort_unstable_by(|one, other| text[one.clone()].cmp(&text[other.clone()]));
         let mut out = Out::create(&*self.disk, path)?;
         for line in &self.lines {
-            out.write(line.as_bytes())?;
+            out.write(&text[line.clone()])?;
         }
         out.finish()
     }

@@ -249,7 +249,7 @@ pub(crate) fn plain_uri(uri: &str) -> Cow<'_, str> {
 
 /// Named fields as a block of `application/warc-fields`.
 pub(crate) fn warc_fields<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-    let mut block = String::new();
+    let mut block = String::with_capacity(FIELDS_BYTES);
     for (name, value) in fields {
         push_field(&mut block, name, value);
     }

@@ -21,6 +21,9 @@ pub const LINKS_MAX: usize = 10_000;
 pub const LINKS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The most references that are looked at for them: not every reference is a link, and some are repeated.
 const REFERENCES_MAX: usize = 4 * LINKS_MAX;
+/// Room for the references of a page with links, and for their texts: most pages that have links need no more.
+const REFERENCES_USUAL: usize = 64;
+const TEXTS_BYTES_USUAL: usize = 2 << 10;
 
 /// What a page says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,6 +103,10 @@ impl Found<'_> {
         if self.references.len() == REFERENCES_MAX {
             self.truncated = true;
             return;
+        }
+        if self.references.is_empty() {
+            self.references.reserve(REFERENCES_USUAL);
+            self.texts.reserve(TEXTS_BYTES_USUAL);
         }
         let start = self.texts.len();
         self.texts.push_str(text);
