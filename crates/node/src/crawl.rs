@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::agent::{
-    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, Taken, Ticket, Totals,
+    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, Ticket, Totals,
 };
 use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
-use nephila_core::url::Url;
+use nephila_core::url::{self, Host, Url};
 use nephila_disk::RealDisk;
 use nephila_store::{EmbeddedStore, Store, StoreJob};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -303,12 +303,8 @@ impl Run {
                     Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
                     Err(error) => self.fail(&error),
                 },
-                Action::Take { host, max, fresh_first, with_memo } => {
-                    let wall = Clock::now().wall;
-                    let taken = self.store.take(&host, max, fresh_first, wall).and_then(|taken| {
-                        Ok(if with_memo { Taken { memo: self.store.kept(&host)?, ..taken } } else { taken })
-                    });
-                    match taken {
+                Action::Take { host, max, fresh_first } => {
+                    match self.store.take(&host, max, fresh_first, Clock::now().wall) {
                         Ok(taken) => self.answers.push_back(Event::Taken(taken)),
                         Err(error) => self.fail(&error),
                     }
@@ -318,7 +314,7 @@ impl Run {
                         self.fail(&error);
                     }
                 }
-                Action::Visit => match self.store.visit(Clock::now().wall) {
+                Action::Visit { max } => match self.store.visit(Clock::now().wall, max) {
                     Ok(visited) => self.answers.push_back(Event::Visited(visited)),
                     Err(error) => self.fail(&error),
                 },
@@ -395,6 +391,7 @@ impl Run {
             Request::Resume => Control::Resume,
             Request::Stop => Control::Stop(StopReason::Stopped),
             question => {
+                self.decide_about(&question);
                 let mut crawl = Crawl {
                     agent: &mut self.agent,
                     store: &mut self.store,
@@ -427,6 +424,17 @@ impl Run {
             }
         }
         self.perform(actions);
+    }
+
+    /// Whoever asks about a URL should hear what will be decided about it.
+    fn decide_about(&mut self, question: &Request) {
+        let Request::Why { url } = question else { return };
+        let Ok(url) = url::parse_seed(url) else { return };
+        match self.store.decide_host(&Host::of(&url)) {
+            Ok(decided) => self.answers.push_back(Event::Decided(decided)),
+            Err(error) => self.fail(&error),
+        }
+        self.settle();
     }
 
     /// Writes down how long it took, finishes the archive and its index, and sums up.

@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::{Agent, HostView, RobotsView};
-use nephila_core::frontier::Seen;
-use nephila_core::record::{Failure, Outcome, Record, Settled};
+use nephila_core::record::{Failure, Outcome, Record, RobotsRecord, Settled};
 use nephila_core::time::Now;
 use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
@@ -130,7 +129,11 @@ impl<S: Store> Crawl<'_, S> {
         // A robots.txt is asked for without being found.
         let origin = Origin::of(url);
         let robots = self.agent.robots_seen(&origin).filter(|_| *url == origin.robots_url());
-        let last = last.or(robots.and_then(|seen| seen.capture));
+        let robots = robots.and_then(|place| match self.store.record(place) {
+            Ok(Record::Robots(robots)) => Some(robots),
+            _ => None,
+        });
+        let last = last.or(robots.as_ref().and_then(|robots| robots.capture));
         let capture = last.and_then(|pointer| {
             let path =
                 nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer))
@@ -140,7 +143,7 @@ impl<S: Store> Crawl<'_, S> {
         });
         let state = match &known {
             Some(known) => self.state_of_known(url, known, now),
-            None => robots.map_or_else(|| self.state_of_unknown(url), robots_state),
+            None => robots.as_ref().map_or_else(|| self.state_of_unknown(url), robots_state),
         };
         let found = known.map(|known| FoundBy::new(known.found.how, known.via, known.found.depth));
         Why { url: url.to_string(), state, found, capture }.response()
@@ -231,13 +234,13 @@ fn settled_state(settled: &Settled) -> UrlState {
     }
 }
 
-fn robots_state(seen: &Seen) -> UrlState {
-    match seen.status {
+fn robots_state(robots: &RobotsRecord) -> UrlState {
+    match robots.status {
         Some(status) => UrlState::Fetched {
             status,
-            at_ms: seen.at.0,
-            bytes: seen.bytes,
-            took_s: seen.took.as_secs_f64(),
+            at_ms: robots.at.0,
+            bytes: robots.bytes,
+            took_s: robots.took.as_secs_f64(),
             attempt: 1,
         },
         None => UrlState::Waiting {

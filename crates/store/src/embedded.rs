@@ -329,6 +329,10 @@ impl Store for EmbeddedStore {
         self.frontier.decide()
     }
 
+    fn decide_host(&mut self, host: &Host) -> Result<Admitted> {
+        self.frontier.decide_host(host)
+    }
+
     fn settle(&mut self, place: u64, settled: &Settled) -> Result<Admitted> {
         self.frontier.settle(place, settled)?;
         self.frontier.make_room()
@@ -357,12 +361,8 @@ impl Store for EmbeddedStore {
         self.frontier.keep(host, memo, away_until)
     }
 
-    fn kept(&mut self, host: &Host) -> Result<Option<HostMemo>> {
-        self.frontier.kept(host)
-    }
-
-    fn visit(&mut self, now: Wall) -> Result<Visited> {
-        self.frontier.visit(now)
+    fn visit(&mut self, now: Wall, max: usize) -> Result<Visited> {
+        self.frontier.visit(now, max)
     }
 
     fn record(&self, place: u64) -> Result<Record> {

@@ -37,6 +37,9 @@ pub trait Store {
     /// Decides about everything that was offered.
     fn decide(&mut self) -> Result<Admitted>;
 
+    /// Decides about everything that was offered of a host, so that [`Store::look_up`] is right about its URLs.
+    fn decide_host(&mut self, host: &Host) -> Result<Admitted>;
+
     /// Notes the end of an attempt: the URL is done, or deferred until it may be tried again, and known in any case. Its
     /// attempts are then those that the record says. Says what has been decided about URLs that were offered before.
     fn settle(&mut self, place: u64, settled: &Settled) -> Result<Admitted>;
@@ -44,6 +47,7 @@ pub trait Store {
     /// Hands over up to `max` URLs of a host: first those that were put back, then those whose time has come again, the
     /// earliest first, then the others, the lowest depth first (a store may take depths beyond 248 for equal) and within it in
     /// the order in which they were decided to be new. With `fresh_first`, the others come before those that come back.
+    /// Says also what is kept of the host.
     fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken>;
 
     /// Puts URLs that were taken and not tried back at the head of their host's queue, first one first. Those that were
@@ -54,11 +58,9 @@ pub trait Store {
     /// at once: after a crash it may be what was kept before.
     fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()>;
 
-    /// What was last kept of a host.
-    fn kept(&mut self, host: &Host) -> Result<Option<HostMemo>>;
-
-    /// Goes on with the round over all hosts and says of which something is due. A round meets each host once.
-    fn visit(&mut self, now: Wall) -> Result<Visited>;
+    /// Goes on with the round over all hosts and says of which something is due: of `max` at most, which is at least 1. A round
+    /// meets each host once.
+    fn visit(&mut self, now: Wall, max: usize) -> Result<Visited>;
 
     /// The record at a place; of an old one all but its links.
     fn record(&self, place: u64) -> Result<Record>;

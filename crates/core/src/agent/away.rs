@@ -19,9 +19,12 @@ use crate::url::{AddressKey, Host};
 
 /// Hosts at rest that are looked at in one step for some that may leave.
 const LOOKED_AT: usize = 64;
+/// A round goes on when there is room for this part of the workbench, or for so many as can leave in one step: to look for one
+/// host costs the store as much as to look for many.
+const ROOM_PART: usize = 16;
 /// The least time from the end of a round to the next one,
 const ROUND_PAUSE_MIN: Duration = Duration::from_secs(1);
-/// and how many times as long as the round took.
+/// and how many times as long as the round took, without the time that it waited for room.
 const ROUND_PAUSES: u32 = 4;
 /// When a blocked host that has left is looked at again.
 const BLOCKED_PAUSE: Duration = Duration::from_secs(3_600);
@@ -35,6 +38,9 @@ pub(super) struct Away {
     began: Option<Mono>,
     /// The store was asked to go on with it.
     pub(super) asked: bool,
+    /// Since when it waits for room, and for how long it did so before.
+    full_since: Option<Mono>,
+    waited: Duration,
     /// Something came up for a host that the round may have passed already.
     again: bool,
     /// When something of one of them becomes due.
@@ -166,13 +172,23 @@ impl Agent {
             away.began = Some(now.mono);
             away.next = None;
         }
-        if self.bench.len() >= self.settings.hosts_max {
+        let enough = (self.settings.hosts_max / ROOM_PART).clamp(1, LOOKED_AT);
+        if self.room() < enough {
             self.make_room(now, out);
         }
-        if self.bench.len() < self.settings.hosts_max {
-            self.away.asked = true;
-            out.push(Action::Visit);
+        let max = self.room();
+        if max < enough {
+            self.away.full_since.get_or_insert(now.mono);
+            return;
         }
+        self.away.asked = true;
+        self.away.waited += self.away.full_since.take().map_or(Duration::ZERO, |since| now.mono.since(since));
+        out.push(Action::Visit { max });
+    }
+
+    /// How many hosts may still come to the workbench.
+    pub(super) fn room(&self) -> usize {
+        self.settings.hosts_max.saturating_sub(self.bench.len())
     }
 
     /// Has hosts leave that nothing is to be done for.
@@ -205,14 +221,15 @@ impl Agent {
         };
         self.away.want_at(next, now);
         let memo = host.memo(self.runs, now).map(Box::new);
-        let rules = host.rules.iter().filter_map(|of| of.rules.as_ref());
-        self.rules_bytes -=
-            rules.filter(|rules| rules.robots.is_some()).map(|rules| rules.bytes).sum::<usize>();
         // Of one that was never asked the store knows more than we do.
         if host.is_known() {
             out.push(Action::Keep { host: host.name.clone(), memo, away_until });
         }
-        self.bench.remove(index);
+        if let Some(host) = self.bench.remove(index) {
+            for rules in host.rules.into_iter().filter_map(|of| of.rules) {
+                self.shared.give_back(rules.robots);
+            }
+        }
     }
 
     pub(super) fn on_visited(&mut self, visited: Visited, now: Now) {
@@ -221,7 +238,7 @@ impl Agent {
         for stored in visited.hosts {
             let index = match self.bench.find(&stored.host) {
                 Some(index) => index,
-                None if self.bench.len() < self.settings.hosts_max => {
+                None if self.room() > 0 => {
                     let index = self.bench.index(&stored.host);
                     self.make_known(index, stored.memo, now);
                     index
@@ -241,7 +258,8 @@ impl Agent {
         }
         if visited.is_last {
             let took = self.away.began.take().map_or(Duration::ZERO, |began| now.mono.since(began));
-            self.away.from = now.mono + ROUND_PAUSE_MIN.max(took * ROUND_PAUSES);
+            let worked = took.saturating_sub(std::mem::take(&mut self.away.waited));
+            self.away.from = now.mono + ROUND_PAUSE_MIN.max(worked * ROUND_PAUSES);
             self.away.wanted = std::mem::take(&mut self.away.again);
         }
     }

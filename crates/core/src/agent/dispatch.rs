@@ -9,7 +9,7 @@ use crate::limits::{ADDRESSES_MAX, TAKEN_MAX, UNSETTLED_MAX};
 use crate::politeness::Turn;
 use crate::record::{Block, Failure, How, LeftOut, Outcome, PageFlags, Record, Settled};
 use crate::time::{Mono, Now};
-use crate::url::{AddressKey, Fingerprint, Host, Origin};
+use crate::url::{AddressKey, Host, Origin};
 
 impl Agent {
     /// Lets every host that may be asked be asked, as far as there is room.
@@ -73,7 +73,7 @@ impl Agent {
             if !host.is_known() {
                 let host = host.name.clone();
                 self.bench.put(index, Place::Taking);
-                return out.push(Action::Take { host, max: TAKEN_MAX, fresh_first: false, with_memo: true });
+                return out.push(Action::Take { host, max: TAKEN_MAX, fresh_first: false });
             }
             if let Some(errand) = self.next_errand(index, now) {
                 if self.bench.host(index).given_up {
@@ -95,7 +95,7 @@ impl Agent {
                 }
                 let (name, fresh_first) = (host.name.clone(), host.failure == Some(Failure::Busy));
                 self.bench.put(index, Place::Taking);
-                return out.push(Action::Take { host: name, max: TAKEN_MAX, fresh_first, with_memo: false });
+                return out.push(Action::Take { host: name, max: TAKEN_MAX, fresh_first });
             };
             if host.given_up {
                 let failure = host.failure.filter(|failure| *failure == Failure::NoSuchName);
@@ -173,7 +173,7 @@ impl Agent {
     /// Starts a request, or has the host wait for what it needs first; the task is then found again at its next turn.
     pub(super) fn request(&mut self, index: u32, task: Task, now: Now, out: &mut Vec<Action>) {
         let addresses = match &self.bench.host(index).addresses {
-            Name::At(list, until) if now.mono < *until => list.clone(),
+            Name::At(list, until) if now.mono < *until => list.to_vec(),
             Name::Refused(until) if now.mono < *until => {
                 return self.refuse(index, task, now, out);
             }
@@ -217,25 +217,24 @@ impl Agent {
                 via: due.via.clone(),
                 depth: due.depth,
                 attempt: due.attempts + 1,
-                new_connection: {
-                    let closed = &self.bench.host(host).closed_urls;
-                    !closed.is_empty() && closed.contains(&Fingerprint::of(&due.url))
-                },
+                new_connection: self.bench.host(host).closed_urls.contains(&due.url),
             },
             Task::Rules { home, errand } => {
-                let copy = self.bench.host(*home).rules_of(&errand.origin).and_then(|of| of.rules.as_ref());
+                let of = self.bench.host(*home).rules_of(&errand.origin);
+                let copy = of.and_then(|of| of.rules.as_ref());
                 Order {
                     fetch,
                     url: errand.url.clone(),
                     addresses,
                     purpose: Purpose::Robots {
-                        etag: copy.and_then(|rules| rules.etag.clone()),
-                        last_modified: copy.and_then(|rules| rules.last_modified.clone()),
+                        etag: copy.and_then(|rules| rules.etag.as_deref().map(str::to_owned)),
+                        last_modified: copy
+                            .and_then(|rules| rules.last_modified.as_deref().map(str::to_owned)),
                     },
                     via: None,
                     depth: 0,
                     attempt: 1,
-                    new_connection: false,
+                    new_connection: of.is_some_and(|of| of.closed),
                 }
             }
         }
@@ -293,7 +292,7 @@ impl Agent {
                 let until = now.mono + ttl;
                 let refused = allowed.is_empty();
                 self.bench.host_mut(index).addresses =
-                    if refused { Name::Refused(until) } else { Name::At(allowed, until) };
+                    if refused { Name::Refused(until) } else { Name::At(allowed.into(), until) };
                 self.carry_on(index, now, out);
             }
             Err(NoAddress { no_such_name, .. }) => {

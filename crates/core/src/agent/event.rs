@@ -84,8 +84,6 @@ pub enum Action {
         max: usize,
         /// Those that were never handed over before those that come back: what came back may be why the host fails.
         fresh_first: bool,
-        /// Say also what is kept of the host.
-        with_memo: bool,
     },
     /// Keep this of a host that leaves the memory; whoever goes round passes it by until then.
     Keep {
@@ -98,7 +96,10 @@ pub enum Action {
     },
     /// Go on with the round over all hosts, or begin another, and say of which something is due; answered by
     /// [`Event::Visited`].
-    Visit,
+    Visit {
+        /// How many hosts there is room for.
+        max: usize,
+    },
     /// Read back a record with the robots.txt of a host; answered by [`Event::Recalled`].
     Recall {
         /// The host.

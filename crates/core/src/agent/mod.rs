@@ -27,6 +27,7 @@ use self::away::Away;
 use crate::frontier::{Alarm, Errand, HostState, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
 use crate::record::{Block, Failure, Found, HostRecord, How, Outcome, Record, RobotsOutcome, Settled};
+use crate::robots::SharedRobots;
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::time::{Mono, Now, Wall};
@@ -90,7 +91,7 @@ pub struct Agent {
     undecided: u64,
     blocks: BTreeSet<Block>,
     /// The memory that rules of robots.txt take, and the host whose rules were dropped last.
-    rules_bytes: usize,
+    shared: SharedRobots,
     rules_hand: u32,
     totals: Totals,
     /// Hosts that were given up.
@@ -135,7 +136,7 @@ impl Agent {
             admitting: 0,
             undecided: 0,
             blocks: BTreeSet::new(),
-            rules_bytes: 0,
+            shared: SharedRobots::default(),
             rules_hand: 0,
             totals: Totals::default(),
             given_up: 0,
@@ -180,7 +181,6 @@ impl Agent {
                     self.index_known(&Host::of(&url), kept, now);
                 }
                 self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
-                self.note_seen(index, robots);
                 self.rules_are_at(index, robots, place);
                 self.touch_earlier_run(robots.at);
             }
@@ -316,7 +316,7 @@ impl Agent {
         for (name, new) in admitted.new {
             self.totals.known_urls += new;
             self.queue += new;
-            if self.bench.find(&name).is_none() && self.bench.len() >= self.settings.hosts_max {
+            if self.bench.find(&name).is_none() && self.room() == 0 {
                 self.away.want();
                 continue;
             }
@@ -371,7 +371,6 @@ impl Agent {
             }
         }
         if let (Record::Robots(robots), Some(index)) = (&*record, of) {
-            self.note_seen(index, robots);
             self.rules_are_at(index, robots, place);
         }
         if !record.found().is_empty() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Action, Agent, Answer, Content, Cut, Fetched};
-use crate::frontier::{Errand, Place, Rules, Seen, Trouble};
+use crate::frontier::{Errand, Place, Rules, RulesOf, Trouble};
 use crate::limits::{ERRANDS_MAX, LOCATION_BYTES_MAX};
 use crate::politeness;
 use crate::record::{Failure, Found, How, Record, RobotsOutcome, RobotsRecord};
@@ -40,7 +40,8 @@ impl Agent {
     /// What robots.txt says about a URL of a host.
     pub(super) fn word_on(&self, index: u32, url: &Url, origin: &Origin, now: Now) -> Word {
         let of = self.bench.host(index).rules_of(origin);
-        if let Some(Trouble { failure, since, not_before, .. }) = of.and_then(|of| of.trouble) {
+        if let Some(trouble) = of.and_then(|of| of.trouble.as_ref()) {
+            let Trouble { failure, since, not_before, .. } = **trouble;
             if now.wall.since(since) >= self.settings.host_give_up {
                 return Word::GivenUp;
             }
@@ -56,7 +57,8 @@ impl Agent {
             (fresh || stale).then_some(rules)
         });
         let Some(rules) = usable else {
-            let (url, hops) = of.and_then(|of| of.moved.clone()).unwrap_or_else(|| (origin.robots_url(), 0));
+            let (url, hops) =
+                of.and_then(|of| of.moved.as_deref().cloned()).unwrap_or_else(|| (origin.robots_url(), 0));
             return Word::Ask { url, hops };
         };
         let Some(robots) = &rules.robots else {
@@ -84,6 +86,7 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         let Errand { origin, url, hops, .. } = &errand;
+        self.note_closed(home, origin, fetched);
         let (status, bytes, retry_after) = match &fetched.result {
             Ok(answer) => (Some(answer.status), answer.bytes, answer.retry_after),
             Err(_) => (None, 0, None),
@@ -150,6 +153,22 @@ impl Agent {
         }
     }
 
+    /// A kept connection that was closed instead of an answer is an accident the first time. Again in a row, and on a new
+    /// connection, it is a failure, so that it is not asked for ever.
+    fn note_closed(&mut self, home: u32, origin: &Origin, fetched: &mut Fetched) {
+        let of = self.rules_of_mut(home, origin);
+        let was_closed = std::mem::take(&mut of.closed);
+        if let Err(error) = &mut fetched.result
+            && error.failure == Failure::NotTried
+            && !fetched.contacted.is_empty()
+        {
+            match was_closed {
+                true => error.failure = Failure::Disconnected,
+                false => of.closed = true,
+            }
+        }
+    }
+
     /// What an answer to a request for robots.txt means, and where it redirects to.
     fn read_rules(
         &self,
@@ -210,7 +229,7 @@ impl Agent {
             }
             RobotsOutcome::None { fresh_until } => (Robots::allow_all(), *fresh_until, None, None),
             RobotsOutcome::Unchanged { fresh_until } => {
-                let of = self.bench.host_mut(home).rules_of_mut(origin);
+                let of = self.rules_of_mut(home, origin);
                 (of.moved, of.failures, of.trouble) = (None, 0, None);
                 if let Some(rules) = &mut of.rules {
                     (rules.fresh_until, rules.fetched) = (*fresh_until, at);
@@ -220,30 +239,30 @@ impl Agent {
             RobotsOutcome::Elsewhere | RobotsOutcome::Unreachable(_) => return Vec::new(),
         };
         let found = self.sitemaps(&robots.sitemaps);
-        let of = self.bench.host_mut(home).rules_of_mut(origin);
-        (of.moved, of.failures, of.ask_after, of.trouble) = (None, 0, Mono(0), None);
         // The names of the sitemaps have done their work; what is kept for each host should be small.
         robots.sitemaps = Vec::new();
-        let (bytes, crawl_delay) = (robots.memory_bytes(), robots.crawl_delay);
-        let before = of.rules.replace(Rules {
-            robots: Some(robots),
-            bytes,
-            crawl_delay,
+        let rules = Rules {
+            crawl_delay: robots.crawl_delay,
+            robots: Some(self.shared.share(robots)),
             place: None,
             fetched: at,
             fresh_until,
-            etag,
-            last_modified,
-        });
-        self.rules_bytes += bytes;
-        self.rules_bytes -= before.filter(|rules| rules.robots.is_some()).map_or(0, |rules| rules.bytes);
+            etag: etag.map(String::into_boxed_str),
+            last_modified: last_modified.map(String::into_boxed_str),
+        };
+        let of = self.rules_of_mut(home, origin);
+        (of.moved, of.failures, of.ask_after, of.trouble) = (None, 0, Mono(0), None);
+        let before = of.rules.replace(rules);
+        self.shared.give_back(before.and_then(|rules| rules.robots));
         found
     }
 
-    /// Notes that a robots.txt is durable, there: from now on its rules can be read back.
+    /// Notes that the answer to a request for a robots.txt is durable, there: from now on its rules can be read back.
     pub(super) fn rules_are_at(&mut self, home: u32, robots: &RobotsRecord, place: u64) {
+        let of = self.rules_of_mut(home, &robots.origin);
+        of.seen = Some(place);
         if matches!(robots.outcome, RobotsOutcome::Rules { .. } | RobotsOutcome::None { .. }) {
-            if let Some(rules) = &mut self.bench.host_mut(home).rules_of_mut(&robots.origin).rules {
+            if let Some(rules) = &mut of.rules {
                 rules.place = Some(place);
             }
             self.make_room_for_rules(home);
@@ -254,7 +273,7 @@ impl Agent {
     fn make_room_for_rules(&mut self, except: u32) {
         let end = self.bench.index_end();
         for _ in 0..end {
-            if self.rules_bytes <= self.settings.robots_bytes_max {
+            if self.shared.memory_bytes() <= self.settings.robots_bytes_max {
                 return;
             }
             self.rules_hand = (self.rules_hand + 1) % end;
@@ -262,10 +281,8 @@ impl Agent {
                 continue;
             }
             for of in &mut self.bench.host_mut(self.rules_hand).rules {
-                if let Some(rules) = of.rules.as_mut().filter(|rules| rules.place.is_some())
-                    && rules.robots.take().is_some()
-                {
-                    self.rules_bytes -= rules.bytes;
+                if let Some(rules) = of.rules.as_mut().filter(|rules| rules.place.is_some()) {
+                    self.shared.give_back(rules.robots.take());
                 }
             }
         }
@@ -304,20 +321,20 @@ impl Agent {
             match robots {
                 Some(mut robots) => {
                     robots.sitemaps = Vec::new();
-                    rules.bytes = robots.memory_bytes();
-                    self.rules_bytes += rules.bytes;
-                    rules.robots = Some(robots);
+                    rules.robots = Some(self.shared.share(robots));
                 }
                 None => rules.place = None,
             }
         }
     }
 
-    /// Remembers the last answer for people who ask.
-    pub(super) fn note_seen(&mut self, home: u32, robots: &RobotsRecord) {
-        let RobotsRecord { at, took, bytes, status, capture, .. } = *robots;
-        self.bench.host_mut(home).rules_of_mut(&robots.origin).seen =
-            Some(Seen { at, took, bytes, status, capture });
+    /// What is remembered of an origin of a host, made if need be.
+    pub(super) fn rules_of_mut(&mut self, index: u32, origin: &Origin) -> &mut RulesOf {
+        let host = self.bench.host_mut(index);
+        if let Some(RulesOf { rules: Some(rules), .. }) = host.make_room_for(origin) {
+            self.shared.give_back(rules.robots);
+        }
+        self.bench.host_mut(index).rules_of_mut(origin)
     }
 
     fn sitemaps(&self, named: &[String]) -> Vec<Found> {
@@ -341,7 +358,7 @@ impl Agent {
     ) {
         let to = self.bench.index(&Host::of(&target));
         if to == home {
-            self.bench.host_mut(home).rules_of_mut(origin).moved = Some((target, hops));
+            self.rules_of_mut(home, origin).moved = Some(Box::new((target, hops)));
             return self.bring_home(home, server, now);
         }
         if self.bench.host(to).errands.len() >= ERRANDS_MAX || self.blocked(to) {
@@ -389,7 +406,7 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         let stale_max = self.settings.robots_stale_max;
-        let of = self.bench.host_mut(home).rules_of_mut(origin);
+        let of = self.rules_of_mut(home, origin);
         of.moved = None;
         of.failures += 1;
         let failures = of.failures;
@@ -404,7 +421,7 @@ impl Agent {
             // A host that wants less is left alone first, and then the older rules are used for a while.
             let from = if failure == Failure::Busy { self.bench.host(home).not_before } else { now.mono };
             let wait = politeness::back_off(&self.settings, failures, &mut self.jitter);
-            self.bench.host_mut(home).rules_of_mut(origin).ask_after = from + wait;
+            self.rules_of_mut(home, origin).ask_after = from + wait;
         }
         if self.bench.host(home).place() == Place::Elsewhere {
             self.settle_in(home, now);

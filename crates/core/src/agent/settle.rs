@@ -1,17 +1,16 @@
 //! What the end of a request means: for the URL, for its host, for its address, and for the links found.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::rules::target;
 use super::{Action, Agent, Answer, Content, Cut, Due, Fetched, Task};
 use crate::frontier::{Place, RulesOf, Trouble};
-use crate::limits::{TROUBLED_URLS_MAX, WAIT_MAX};
+use crate::limits::WAIT_MAX;
 use crate::parse::Link;
 use crate::politeness;
 use crate::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
 use crate::time::{Mono, Now, Wall};
-use crate::url::{AddressKey, CleanUrl, Fingerprint, Origin, Url, traps};
+use crate::url::{AddressKey, CleanUrl, Origin, Url, traps};
 
 /// The wait after a request that this machine had no room for.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
@@ -131,7 +130,7 @@ impl Agent {
             return (outcome, due.attempts, PageLinks::default());
         }
         self.host_recovered(index, now, out);
-        self.bench.host_mut(index).rules_of_mut(&Origin::of(&due.url)).trouble = None;
+        self.rules_of_mut(index, &Origin::of(&due.url)).trouble = None;
         let failure = match (answer.cut, status) {
             (Some(Cut::Time), _) | (_, 408) => Some(Failure::Timeout),
             (Some(Cut::Disconnect), _) => Some(Failure::Disconnected),
@@ -188,7 +187,7 @@ impl Agent {
     /// Whether a connection was closed instead of an answer to this URL, and not for the first time: then it is no accident of
     /// connections that are kept, and costs the URL an attempt.
     fn is_closed_again(&mut self, index: u32, url: &Url) -> bool {
-        met_before(&mut self.bench.host_mut(index).closed_urls, url)
+        self.bench.host_mut(index).closed_urls.met_before(url)
     }
 
     /// Whether a URL is answered with 429 or 503 by a host that was well, and not for the first time: then it is the URL that
@@ -198,7 +197,7 @@ impl Agent {
         if host.failures > 0 {
             return false;
         }
-        met_before(&mut host.busy_urls, url)
+        host.busy_urls.met_before(url)
     }
 
     /// An origin failed. If others of its host answer, it alone is left alone for longer and longer, and this says until when;
@@ -210,17 +209,18 @@ impl Agent {
         failure: Failure,
         now: Now,
     ) -> Option<Wall> {
-        let host = self.bench.host_mut(index);
+        let host = self.bench.host(index);
         let well = |of: &RulesOf| of.origin != *origin && of.rules.is_some() && of.trouble.is_none();
         if failure == Failure::Busy || host.failures > 0 || !host.rules.iter().any(well) {
             return None;
         }
-        let of = host.rules_of_mut(origin);
+        let trouble = host.rules_of(origin).and_then(|of| of.trouble.as_ref());
         let (failures, since) =
-            of.trouble.map_or((1, now.wall), |of| (of.failures.saturating_add(1), of.since));
+            trouble.map_or((1, now.wall), |trouble| (trouble.failures.saturating_add(1), trouble.since));
         let wait = politeness::back_off(&self.settings, failures, &mut self.jitter);
         let not_before = now.mono + wait;
-        of.trouble = Some(Trouble { failures, failure, since, not_before });
+        let trouble = Trouble { failures, failure, since, not_before };
+        self.rules_of_mut(index, origin).trouble = Some(Box::new(trouble));
         Some(now.wall_after(wait))
     }
 
@@ -373,17 +373,4 @@ struct PageLinks {
     found: Vec<Found>,
     left_out: LeftOut,
     flags: PageFlags,
-}
-
-/// Whether a URL is one of these; it is one from now on, and the oldest makes room.
-fn met_before(urls: &mut VecDeque<Fingerprint>, url: &Url) -> bool {
-    let url = Fingerprint::of(url);
-    if urls.contains(&url) {
-        return true;
-    }
-    if urls.len() >= TROUBLED_URLS_MAX {
-        urls.pop_front();
-    }
-    urls.push_back(url);
-    false
 }

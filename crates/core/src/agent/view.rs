@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rules::path_and_query;
 use super::{Agent, HostCounts, HostView, Status, StoredHost};
-use crate::frontier::{HostState, Name, Place, Seen};
+use crate::frontier::{HostState, Name, Place};
 use crate::record::Block;
 use crate::time::{Mono, Now};
 use crate::url::{Host, Origin, Url};
@@ -118,9 +118,9 @@ impl Agent {
         self.flights.values().any(|flight| matches!(&flight.task, super::Task::Page(due) if due.url == *url))
     }
 
-    /// The last answer to a request for the robots.txt of an origin.
-    pub fn robots_seen(&self, origin: &Origin) -> Option<&Seen> {
-        self.bench.host(self.bench.find(&origin.host)?).rules_of(origin)?.seen.as_ref()
+    /// Where in the journal the last answer to a request for the robots.txt of an origin is.
+    pub fn robots_seen(&self, origin: &Origin) -> Option<u64> {
+        self.bench.host(self.bench.find(&origin.host)?).rules_of(origin)?.seen
     }
 
     /// What robots.txt says about a URL, by the copy that we have.

@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{Due, HostCounts};
-use crate::record::{Failure, HostRecord, Pointer};
+use crate::limits::{ORIGINS_MAX, TROUBLED_URLS_MAX};
+use crate::record::{Failure, HostRecord};
 use crate::robots::Robots;
 use crate::time::{Mono, Now, Wall};
-use crate::url::{AddressKey, Fingerprint, Host, Origin};
+use crate::url::{AddressKey, Fingerprint, Host, Origin, Url};
 
 /// Where a host is. Exactly one place at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +102,7 @@ pub enum Name {
     /// Not asked yet.
     Unknown,
     /// These addresses may be asked.
-    At(Vec<IpAddr>, Mono),
+    At(Box<[IpAddr]>, Mono),
     /// It has addresses, and none that may be asked.
     Refused(Mono),
 }
@@ -116,12 +118,14 @@ pub struct RulesOf {
     pub ask_after: Mono,
     /// Failed attempts in a row while older rules were in use.
     pub failures: u32,
-    /// The last answer, for people.
-    pub seen: Option<Seen>,
+    /// Instead of the last answer a connection was closed that had been kept.
+    pub closed: bool,
+    /// Where in the journal the last answer is, for people.
+    pub seen: Option<u64>,
     /// It fails while other origins of its host answer.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<Box<Trouble>>,
     /// Where it is to be had after a redirect, and how many redirects led there.
-    pub moved: Option<(crate::url::Url, u8)>,
+    pub moved: Option<Box<(Url, u8)>>,
 }
 
 /// The failures in a row of one origin of a host. A page can link to any port of its host, and most do not answer: that must
@@ -138,29 +142,12 @@ pub struct Trouble {
     pub not_before: Mono,
 }
 
-/// An answer to a request for a robots.txt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
-    /// When it came.
-    pub at: Wall,
-    /// From the request to the last byte.
-    pub took: Duration,
-    /// Bytes received.
-    pub bytes: u64,
-    /// The HTTP status, if there was an answer.
-    pub status: Option<u16>,
-    /// Where it is archived.
-    pub capture: Option<Pointer>,
-}
-
 /// Rules in use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// The rules themselves, unless there was no room for them.
+    /// The rules themselves, unless there was no room for them; see [`crate::robots::SharedRobots`].
     #[serde(skip)]
-    pub robots: Option<Robots>,
-    /// How much memory they take.
-    pub bytes: usize,
+    pub robots: Option<Arc<Robots>>,
     /// The crawl-delay that they ask for.
     pub crawl_delay: Option<Duration>,
     /// Where in the journal they are, once they are durable.
@@ -170,9 +157,9 @@ pub struct Rules {
     /// Until when they need not be asked for again.
     pub fresh_until: Wall,
     /// For If-None-Match.
-    pub etag: Option<String>,
+    pub etag: Option<Box<str>>,
     /// For If-Modified-Since.
-    pub last_modified: Option<String>,
+    pub last_modified: Option<Box<str>>,
 }
 
 impl Rules {
@@ -183,18 +170,16 @@ impl Rules {
 }
 
 impl RulesMemo {
-    fn into_rules(self, now: Now) -> RulesOf {
-        let trouble = self.trouble.map(|(failures, failure, since, not_before)| Trouble {
-            failures,
-            failure,
-            since,
-            not_before: now.mono_at(not_before),
+    fn into_rules(self, host: &Host, now: Now) -> RulesOf {
+        let trouble = self.trouble.map(|(failures, failure, since, not_before)| {
+            Box::new(Trouble { failures, failure, since, not_before: now.mono_at(not_before) })
         });
         RulesOf {
-            origin: self.origin,
+            origin: Origin { https: self.https, host: host.clone(), port: self.port },
             rules: self.rules,
             ask_after: Mono(0),
             failures: self.failures,
+            closed: false,
             seen: self.seen,
             trouble,
             moved: None,
@@ -208,11 +193,36 @@ pub struct Errand {
     /// Whose rules they are.
     pub origin: Origin,
     /// Where they are.
-    pub url: crate::url::Url,
+    pub url: Url,
     /// Redirects so far.
     pub hops: u8,
     /// Nobody waits for the answer after this.
     pub until: Mono,
+}
+
+/// The last few URLs of a host that something happened to. Few hosts have any.
+#[derive(Debug, Default)]
+#[allow(clippy::box_collection, reason = "an empty one takes 8 bytes of each host instead of 32")]
+pub struct LastUrls(Option<Box<VecDeque<Fingerprint>>>);
+
+impl LastUrls {
+    /// Whether a URL is one of them.
+    pub fn contains(&self, url: &Url) -> bool {
+        self.0.as_ref().is_some_and(|urls| urls.contains(&Fingerprint::of(url)))
+    }
+
+    /// The same; and it is one from now on, and the oldest makes room.
+    pub fn met_before(&mut self, url: &Url) -> bool {
+        if self.contains(url) {
+            return true;
+        }
+        let urls = self.0.get_or_insert_default();
+        if urls.len() >= TROUBLED_URLS_MAX {
+            urls.pop_front();
+        }
+        urls.push_back(Fingerprint::of(url));
+        false
+    }
 }
 
 /// One host.
@@ -243,9 +253,9 @@ pub struct HostState {
     /// Smoothed response time.
     pub response: Option<Duration>,
     /// URLs that it answered with 429 or 503 although it was well before.
-    pub busy_urls: VecDeque<Fingerprint>,
+    pub busy_urls: LastUrls,
     /// URLs instead of whose answer a connection was closed that had been kept.
-    pub closed_urls: VecDeque<Fingerprint>,
+    pub closed_urls: LastUrls,
     /// Failures in a row.
     pub failures: u32,
     /// The first of them.
@@ -282,11 +292,12 @@ pub struct HostMemo {
 /// The same for the robots.txt of one of its origins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct RulesMemo {
-    origin: Origin,
+    https: bool,
+    port: u16,
     /// Only those that can be read back from the journal.
     rules: Option<Rules>,
     failures: u32,
-    seen: Option<Seen>,
+    seen: Option<u64>,
     /// The last moment by the calendar.
     trouble: Option<(u32, Failure, Wall, Wall)>,
 }
@@ -307,8 +318,8 @@ impl HostState {
             errands: VecDeque::new(),
             not_before: Mono(0),
             response: None,
-            busy_urls: VecDeque::new(),
-            closed_urls: VecDeque::new(),
+            busy_urls: LastUrls::default(),
+            closed_urls: LastUrls::default(),
             failures: 0,
             failing_since: None,
             failure: None,
@@ -329,12 +340,14 @@ impl HostState {
     pub fn memo(&self, run: u64, now: Now) -> Option<HostMemo> {
         let wall = now.wall_after(self.not_before.since(now.mono));
         let rules = self.rules.iter().map(|of| RulesMemo {
-            origin: of.origin.clone(),
+            https: of.origin.https,
+            port: of.origin.port,
             rules: of.rules.as_ref().filter(|rules| rules.place.is_some()).map(Rules::without_text),
             failures: of.failures,
-            seen: of.seen.clone(),
-            trouble: of.trouble.map(|Trouble { failures, failure, since, not_before }| {
-                (failures, failure, since, now.wall_after(not_before.since(now.mono)))
+            seen: of.seen,
+            trouble: of.trouble.as_ref().map(|trouble| {
+                let not_before = now.wall_after(trouble.not_before.since(now.mono));
+                (trouble.failures, trouble.failure, trouble.since, not_before)
             }),
         });
         let memo = HostMemo {
@@ -364,7 +377,7 @@ impl HostState {
         self.failing_since = memo.failing_since;
         self.failure = memo.failure;
         self.given_up = memo.given_up;
-        self.rules = memo.rules.into_iter().map(|of| of.into_rules(now)).collect();
+        self.rules = memo.rules.into_iter().map(|of| of.into_rules(&self.name, now)).collect();
     }
 
     /// Where it is.
@@ -387,20 +400,28 @@ impl HostState {
         self.rules.iter().find(|of| of.origin == *origin)
     }
 
-    /// The same, made if need be. Beyond the limit the oldest entry makes room.
+    /// What has to leave before something more is remembered of an origin: beyond the limit the oldest entry.
+    pub fn make_room_for(&mut self, origin: &Origin) -> Option<RulesOf> {
+        if self.rules.len() < ORIGINS_MAX || self.rules_of(origin).is_some() {
+            return None;
+        }
+        let useless = self.rules.iter().position(|of| of.rules.is_none());
+        Some(self.rules.remove(useless.unwrap_or(0)))
+    }
+
+    /// What is remembered of one of its origins, made if need be.
     pub fn rules_of_mut(&mut self, origin: &Origin) -> &mut RulesOf {
         let at = match self.rules.iter().position(|of| of.origin == *origin) {
             Some(at) => at,
             None => {
-                if self.rules.len() >= crate::limits::ORIGINS_MAX {
-                    let useless = self.rules.iter().position(|of| of.rules.is_none());
-                    self.rules.remove(useless.unwrap_or(0));
-                }
+                // Nearly every host has one.
+                self.rules.reserve_exact(1);
                 self.rules.push(RulesOf {
-                    origin: origin.clone(),
+                    origin: Origin { host: self.name.clone(), ..*origin },
                     rules: None,
                     ask_after: Mono(0),
                     failures: 0,
+                    closed: false,
                     seen: None,
                     trouble: None,
                     moved: None,
@@ -409,6 +430,16 @@ impl HostState {
             }
         };
         &mut self.rules[at]
+    }
+
+    /// Gives back memory that a host at rest has no use for.
+    pub(super) fn shrink(&mut self) {
+        if self.head.is_empty() {
+            self.head = VecDeque::new();
+        }
+        if self.errands.is_empty() {
+            self.errands = VecDeque::new();
+        }
     }
 
     /// What must outlive the process of its wishes and troubles.
@@ -421,5 +452,17 @@ impl HostState {
             failing_since: self.failing_since,
             given_up: self.given_up,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred thousand of them are in memory: `nephila lab memory` measures what each takes in all.
+    #[test]
+    fn a_host_is_small() {
+        let bytes = (size_of::<HostState>(), size_of::<RulesOf>());
+        assert!(bytes.0 <= 264 && bytes.1 <= 160, "{bytes:?}");
     }
 }

@@ -89,13 +89,13 @@ impl Workbench {
         hosts.filter_map(|(index, host)| Some((index as u32, host.as_deref()?)))
     }
 
-    /// Has a host leave. Nothing may be under way for it.
-    pub fn remove(&mut self, index: u32) {
-        if let Some(host) = self.hosts.get_mut(index as usize).and_then(Option::take) {
-            *host.place.counter(&mut self.counts) -= 1;
-            self.names.remove(&host.name);
-            self.free.push(index);
-        }
+    /// Has a host leave, if it is there. Nothing may be under way for it.
+    pub fn remove(&mut self, index: u32) -> Option<Box<HostState>> {
+        let host = self.hosts.get_mut(index as usize).and_then(Option::take)?;
+        *host.place.counter(&mut self.counts) -= 1;
+        self.names.remove(&host.name);
+        self.free.push(index);
+        Some(host)
     }
 
     /// Passes on those that have changed since this was last asked.
@@ -137,6 +137,7 @@ impl Workbench {
         host.place = place;
         host.until = Mono::NEVER;
         if place.is_rest() {
+            host.shrink();
             self.rests(index);
         }
     }

@@ -19,10 +19,12 @@
 mod directives;
 mod parse;
 mod pattern;
+mod shared;
 
 use std::time::Duration;
 
 pub use directives::Directives;
+pub use shared::SharedRobots;
 
 /// How much of a robots.txt is read; what follows is ignored.
 pub const ROBOTS_BYTES_MAX: usize = 500 * 1024;
@@ -38,7 +40,7 @@ pub const RULE_TEXT_BYTES_MAX: usize = 1_024;
 pub const CRAWL_DELAY_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The part of a robots.txt that concerns our product token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Robots {
     /// Longest pattern first, allow before disallow, then by line: the first that matches decides.
     rules: Box<[Rule]>,
@@ -49,7 +51,7 @@ pub struct Robots {
 }
 
 /// One allow or disallow line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// The line of the file, counted from 1.
     pub line: u32,

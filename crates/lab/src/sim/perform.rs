@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nephila_archive::Content as Bytes;
 use nephila_core::agent::{
-    Action, Content, Control, Due, Event, FetchError, FetchId, Fetched, Order, Purpose, Taken, Ticket,
+    Action, Content, Control, Due, Event, FetchError, FetchId, Fetched, Order, Purpose, Ticket,
 };
 use nephila_core::record::{Block, Failure, Outcome, Record};
 use nephila_core::time::{Mono, Wall};
@@ -41,12 +41,8 @@ impl Sim<'_> {
                     Ok(admitted) => process.answers.push_back(Event::Admitted(admitted)),
                     Err(error) => return self.store_failed(error),
                 },
-                Action::Take { host, max, fresh_first, with_memo } => {
-                    let store = &mut process.store;
-                    let taken = store.take(&host, max, fresh_first, clock.wall).and_then(|taken| {
-                        Ok(if with_memo { Taken { memo: store.kept(&host)?, ..taken } } else { taken })
-                    });
-                    match taken {
+                Action::Take { host, max, fresh_first } => {
+                    match process.store.take(&host, max, fresh_first, clock.wall) {
                         Ok(taken) => process.answers.push_back(Event::Taken(taken)),
                         Err(error) => return self.store_failed(error),
                     }
@@ -58,7 +54,7 @@ impl Sim<'_> {
                     }
                     self.reach("a host left the workbench");
                 }
-                Action::Visit => match process.store.visit(clock.wall) {
+                Action::Visit { max } => match process.store.visit(clock.wall, max) {
                     Ok(visited) => process.answers.push_back(Event::Visited(visited)),
                     Err(error) => return self.store_failed(error),
                 },

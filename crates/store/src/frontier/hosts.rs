@@ -43,7 +43,8 @@ struct Block {
 }
 
 struct Hot {
-    queue: Queue,
+    /// Boxed, so that free places of the table are small.
+    queue: Box<Queue>,
     used: u64,
 }
 
@@ -153,6 +154,8 @@ impl Hosts {
         let mut more = OP_HEAD_BYTES + bytes.len();
         let is_first = ops.is_empty();
         if is_first {
+            // Often nothing follows.
+            ops.reserve_exact(more);
             more += NOTE_BYTES;
         }
         ops.push(kind);
@@ -198,12 +201,12 @@ impl Hosts {
             if self.hot.len() >= self.limits.hot_max {
                 self.cool()?;
             }
-            self.hot.insert(key, Hot { queue, used: 0 });
+            self.hot.insert(key, Hot { queue: Box::new(queue), used: 0 });
         }
         let clock = self.clock;
         Ok(self.hot.get_mut(&key).map(|hot| {
             hot.used = clock;
-            &mut hot.queue
+            &mut *hot.queue
         }))
     }
 
@@ -219,7 +222,7 @@ impl Hosts {
             if self.hot.len() >= self.limits.hot_max {
                 self.cool()?;
             }
-            self.hot.insert(key, Hot { queue: Queue::new(host.clone()), used: self.clock });
+            self.hot.insert(key, Hot { queue: Box::new(Queue::new(host.clone())), used: self.clock });
             self.count += 1;
         }
         match self.hot.get_mut(&key) {
@@ -382,7 +385,7 @@ impl Hosts {
         blocks: &mut Heap,
         chunks: &mut Heap,
         from: HostKey,
-        each: &mut dyn FnMut(&Queue),
+        each: &mut dyn FnMut(HostKey, &Queue),
     ) -> Result<Option<HostKey>> {
         self.merge(blocks, chunks, self.block_of(from))?;
         let mut at = self.block_of(from);
@@ -395,12 +398,12 @@ impl Hosts {
             blocks.read(blob, &mut self.bytes)?;
             for (key, bytes) in records(&self.bytes).filter(|(key, _)| *key >= from) {
                 if !self.hot.contains_key(&key) {
-                    each(&decode(bytes)?);
+                    each(key, &decode(bytes)?);
                 }
             }
         }
         let is_here = |key: &HostKey| *key >= from && next.is_none_or(|next| *key < next);
-        self.hot.iter().filter(|(key, _)| is_here(key)).for_each(|(_, hot)| each(&hot.queue));
+        self.hot.iter().filter(|(key, _)| is_here(key)).for_each(|(key, hot)| each(*key, &hot.queue));
         Ok(next)
     }
 
@@ -442,7 +445,9 @@ impl Hosts {
             at = next;
         }
         for key in hot {
-            each(self.hot.remove(&key).map(|hot| hot.queue).unwrap_or_else(|| unreachable!("it was listed")));
+            each(
+                self.hot.remove(&key).map(|hot| *hot.queue).unwrap_or_else(|| unreachable!("it was listed")),
+            );
         }
         self.count -= gone;
         Ok(())

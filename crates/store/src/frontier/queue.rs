@@ -179,6 +179,8 @@ impl Queue {
         let at = match self.classes.binary_search_by_key(&class, |class| class.class) {
             Ok(at) => at,
             Err(at) => {
+                // Most queues have one, or none.
+                self.classes.reserve_exact(1);
                 self.classes.insert(at, Class { class, ..Class::default() });
                 at
             }
@@ -229,6 +231,7 @@ impl Queue {
             self.classes.remove(0);
             if self.classes.is_empty() {
                 self.stale = 0;
+                self.classes = Vec::new();
             }
         }
         Ok(Some((entry, number)))
@@ -236,7 +239,11 @@ impl Queue {
 
     /// The next of those that were put back or are due again.
     pub(super) fn pop_front(&mut self) -> Option<Entry> {
-        self.front.pop_front()
+        let entry = self.front.pop_front();
+        if self.front.is_empty() {
+            self.front = VecDeque::new();
+        }
+        entry
     }
 
     /// Moves what has become due to the end of those that come back.
@@ -256,6 +263,14 @@ impl Queue {
         if let Some(at) = self.taken.iter().position(|entry| entry.print == print) {
             let entry = self.taken.remove(at);
             self.front.push_front(entry);
+            self.forget_room();
+        }
+    }
+
+    /// Gives back the room of what was handed over when all of it has come back: most queues in memory are empty.
+    fn forget_room(&mut self) {
+        if self.taken.is_empty() {
+            self.taken = Vec::new();
         }
     }
 
@@ -272,7 +287,9 @@ impl Queue {
     /// Takes a URL out of wherever it is; one that is in a class stays there and is known to be stale.
     pub(super) fn remove(&mut self, print: Fingerprint) -> Option<Entry> {
         if let Some(at) = self.taken.iter().position(|entry| entry.print == print) {
-            return Some(self.taken.swap_remove(at));
+            let entry = self.taken.swap_remove(at);
+            self.forget_room();
+            return Some(entry);
         }
         if let Some(at) = self.front.iter().position(|entry| entry.print == print) {
             return self.front.remove(at);

@@ -10,6 +10,7 @@ use super::Frontier;
 use super::key::{HostKey, Key};
 use super::op::Stage;
 use super::queue::Entry;
+use super::visiting::memo_of;
 use crate::Result;
 
 impl Frontier {
@@ -30,6 +31,7 @@ impl Frontier {
         if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
             taken.left = queue.due();
             taken.next = queue.next();
+            taken.memo = memo_of(queue)?;
         }
         Ok(taken)
     }

@@ -27,25 +27,30 @@ impl Frontier {
         queue.map_or(Ok(None), |queue| memo_of(queue))
     }
 
-    /// Goes on with the round, for one block of hosts.
-    pub fn visit(&mut self, now: Wall) -> Result<Visited> {
+    /// Goes on with the round: for one block of hosts, or up to where `max` of them, which is at least 1, have something due.
+    pub fn visit(&mut self, now: Wall, max: usize) -> Result<Visited> {
         let mut visited = Visited::default();
-        let mut failed = None;
+        let (mut due_now, mut failed) = (Vec::new(), None);
         let from = self.hand;
-        let next = self.hosts.each_near(&mut self.blocks, &mut self.chunks, from, &mut |queue| {
+        let next = self.hosts.each_near(&mut self.blocks, &mut self.chunks, from, &mut |key, queue| {
             let due = if queue.due() > 0 { Some(Wall(0)) } else { queue.next() };
             match due.map(|due| due.max(queue.away_until)) {
                 None => {}
                 Some(due) if due > now => visited.next = Some(visited.next.map_or(due, |next| next.min(due))),
                 Some(_) => match stored(queue) {
-                    Ok(host) => visited.hosts.push(host),
+                    Ok(host) => due_now.push((key, host)),
                     Err(error) => failed = Some(error),
                 },
             }
         })?;
+        failed.map_or(Ok(()), Err)?;
+        due_now.sort_unstable_by_key(|(key, _)| *key);
+        // The hand stays before the first that there is no room for.
+        let next = due_now.get(max.max(1)).map(|(key, _)| *key).or(next);
+        visited.hosts = due_now.into_iter().take(max.max(1)).map(|(_, host)| host).collect();
         self.hand = next.unwrap_or(HostKey::from_bytes([0; 8]));
         visited.is_last = next.is_none();
-        failed.map_or(Ok(visited), Err)
+        Ok(visited)
     }
 
     /// Hosts that are known.
@@ -66,7 +71,7 @@ pub(super) fn stored(queue: &Queue) -> Result<StoredHost> {
     })
 }
 
-fn memo_of(queue: &Queue) -> Result<Option<HostMemo>> {
+pub(super) fn memo_of(queue: &Queue) -> Result<Option<HostMemo>> {
     if queue.memo.is_empty() {
         return Ok(None);
     }

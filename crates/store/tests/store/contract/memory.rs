@@ -73,6 +73,8 @@ pub(crate) struct MemoryStore {
     kept_out: Vec<(Found, u64)>,
     over: OverLimit,
     memos: BTreeMap<Host, (Option<HostMemo>, Wall)>,
+    /// Where the round goes on.
+    hand: Option<Host>,
     records: BTreeMap<u64, Record>,
     decided: u64,
     turn: u64,
@@ -87,6 +89,7 @@ impl MemoryStore {
             kept_out: Vec::new(),
             over: OverLimit::default(),
             memos: BTreeMap::new(),
+            hand: None,
             records: BTreeMap::new(),
             decided: 1,
             turn: 0,
@@ -132,6 +135,10 @@ impl MemoryStore {
     /// The hosts that have URLs or a memo.
     fn names(&self) -> BTreeSet<&Host> {
         self.urls.iter().map(|known| &known.host).chain(self.memos.keys()).collect()
+    }
+
+    fn memo(&self, host: &Host) -> Option<HostMemo> {
+        self.memos.get(host).and_then(|(memo, _)| memo.clone())
     }
 
     fn due(&self, host: &Host) -> u64 {
@@ -287,7 +294,7 @@ impl MemoryStore {
             queued: self.of_host(host).filter(|(_, known)| known.stage != Stage::Settled).count() as u64,
             due: self.due(host),
             next: self.next(host),
-            memo: self.memos.get(host).and_then(|(memo, _)| memo.clone()),
+            memo: self.memo(host),
         }
     }
 }
@@ -306,6 +313,10 @@ impl Store for MemoryStore {
     fn decide(&mut self) -> Result<Admitted> {
         self.decided += 1;
         Ok(Admitted { hosts: self.stored().hosts, ..Admitted::default() })
+    }
+
+    fn decide_host(&mut self, _: &Host) -> Result<Admitted> {
+        self.decide()
     }
 
     fn settle(&mut self, _: u64, settled: &Settled) -> Result<Admitted> {
@@ -336,7 +347,13 @@ impl Store for MemoryStore {
         {
             due.push(self.hand_over(*number));
         }
-        Ok(Taken { host: host.clone(), due, left: self.due(host), next: self.next(host), memo: None })
+        Ok(Taken {
+            host: host.clone(),
+            due,
+            left: self.due(host),
+            next: self.next(host),
+            memo: self.memo(host),
+        })
     }
 
     fn put_back(&mut self, _: &Host, due: &[Due]) -> Result<()> {
@@ -354,19 +371,21 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn kept(&mut self, host: &Host) -> Result<Option<HostMemo>> {
-        Ok(self.memos.get(host).and_then(|(memo, _)| memo.clone()))
-    }
-
-    fn visit(&mut self, now: Wall) -> Result<Visited> {
+    fn visit(&mut self, now: Wall, max: usize) -> Result<Visited> {
         let mut visited = Visited { is_last: true, ..Visited::default() };
         let mut hosts = Vec::new();
         self.hosts(&mut |stored| hosts.push(stored))?;
-        for stored in hosts {
+        hosts.sort_by(|a, b| a.host.cmp(&b.host));
+        let from = self.hand.take();
+        for stored in hosts.into_iter().filter(|stored| Some(&stored.host) >= from.as_ref()) {
             let due = if stored.due > 0 { Some(Wall(0)) } else { stored.next };
             let away_until = self.memos.get(&stored.host).map_or(Wall(0), |(_, away_until)| *away_until);
             match due.map(|due| due.max(away_until)) {
                 None => {}
+                Some(due) if due <= now && visited.hosts.len() == max => {
+                    (self.hand, visited.is_last) = (Some(stored.host), false);
+                    break;
+                }
                 Some(due) if due <= now => visited.hosts.push(stored),
                 later => visited.next = [visited.next, later].into_iter().flatten().min(),
             }

@@ -525,26 +525,27 @@ pub(crate) fn what_is_kept_with_hosts_is_there_again<H: Harness>(seed: u64) {
         for (number, host) in hosts.iter().enumerate() {
             let memo = (number % 3 != round).then(|| memo((10 * round + number) as u64));
             harness.store().keep(host, memo.as_ref(), Wall(0)).unwrap();
-            assert_eq!(harness.store().kept(host).unwrap(), memo);
+            assert_eq!(harness.store().take(host, 0, false, Wall(0)).unwrap().memo, memo);
         }
     }
-    assert_eq!(harness.store().kept(&a()).unwrap(), None);
+    assert_eq!(harness.store().take(&a(), 0, false, Wall(0)).unwrap().memo, None);
     harness.save();
     harness.restart(NO_LIMITS, &[]);
     for (number, host) in hosts.iter().enumerate() {
         let memo = (number % 3 != 2).then(|| memo(20 + number as u64));
-        assert_eq!(harness.store().kept(host).unwrap(), memo, "{host}");
+        assert_eq!(harness.store().take(host, 0, false, Wall(0)).unwrap().memo, memo, "{host}");
         assert_eq!(harness.store().host(host).unwrap().and_then(|stored| stored.memo), memo, "{host}");
     }
     let stored = harness.store().stored();
     assert_eq!((stored.known, stored.queued), (5, 5), "a memo is no URL");
 }
 
-/// All parts of a round together.
-pub(super) fn round(store: &mut impl Store, now: Wall) -> Visited {
+/// All parts of a round together, each of so many hosts at most.
+pub(super) fn round(store: &mut impl Store, now: Wall, max: usize) -> Visited {
     let mut whole = Visited { is_last: true, ..Visited::default() };
     for _ in 0..10_000 {
-        let part = store.visit(now).unwrap();
+        let part = store.visit(now, max).unwrap();
+        assert!(part.hosts.len() <= max, "{} of {max}", part.hosts.len());
         whole.hosts.extend(part.hosts);
         whole.next = [whole.next, part.next].into_iter().flatten().min();
         if part.is_last {
@@ -576,13 +577,14 @@ pub(crate) fn a_round_meets_each_host_that_something_is_due_of<H: Harness>(seed:
         (70, &[0, 1, 2, 3, 4, 5], Some(90)),
         (90, &[0, 1, 2, 3, 4, 5, 6], None),
     ] {
-        let met = round(harness.store(), Wall(now));
-        assert!(
-            met.hosts.iter().map(|stored| stored.host.clone()).eq(hosts.iter().map(|number| name(*number)))
-        );
-        assert_eq!(met.next, next.map(Wall));
-        for stored in met.hosts {
-            assert_eq!(harness.store().host(&stored.host).unwrap(), Some(stored));
+        for max in [1, 2, 5, 9] {
+            let met = round(harness.store(), Wall(now), max);
+            let met_hosts = met.hosts.iter().map(|stored| stored.host.clone());
+            assert!(met_hosts.eq(hosts.iter().map(|number| name(*number))));
+            assert_eq!(met.next, next.map(Wall));
+            for stored in met.hosts {
+                assert_eq!(harness.store().host(&stored.host).unwrap(), Some(stored));
+            }
         }
     }
 }
