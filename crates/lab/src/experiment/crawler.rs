@@ -56,6 +56,12 @@ impl Crawler {
         self
     }
 
+    /// With one more seed.
+    pub(super) fn and_seed(mut self, url: String) -> Crawler {
+        self.arguments.push(url);
+        self
+    }
+
     /// With this duration as a setting.
     pub(super) fn with_span(self, setting: &str, span: Duration) -> Crawler {
         self.with(setting, show(span))

@@ -197,7 +197,7 @@ settings! {
         advanced "robots-memory" "SIZE" Size settings.robots_bytes_max:
             "Memory for rules of robots.txt; those that find no room are read back from the journal when they are needed";
         advanced "workbench-hosts" "N" Count settings.hosts_max:
-            "Hosts in memory, a few kilobytes each; those at rest leave it when others need the room";
+            "Hosts in memory, about a kilobyte each at rest; those at rest leave it when others need the room";
         advanced "robots-redirects" "N" Count settings.robots_redirects_max: "Redirects of robots.txt that are followed";
     }
     Network {
