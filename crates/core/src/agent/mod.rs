@@ -38,6 +38,10 @@ pub use event::*;
 pub use status::*;
 pub use view::RobotsView;
 
+/// When nothing is due for this long, what was offered and not decided is decided: it may cost a store seconds, and something new
+/// may be among it.
+const IDLE_MIN: Duration = Duration::from_secs(5);
+
 /// A request in flight.
 #[derive(Debug)]
 struct Flight {
@@ -572,15 +576,19 @@ impl Agent {
                 if counts.ready + counts.resolving > 0 || self.resolving > 0 {
                     return;
                 }
-                let soon = now.mono + self.settings.max_wait;
+                let max_wait = self.settings.max_wait;
                 let next = [self.bench.next_alarm(), self.away.wake()].into_iter().flatten().min();
-                if self.away.wanted || next.is_some_and(|at| at <= soon) {
+                let is_due_in = |wait| next.is_some_and(|at| at <= now.mono + wait);
+                if self.away.wanted || is_due_in(max_wait.min(IDLE_MIN)) {
                     return;
                 }
                 if self.undecided > 0 {
                     // One of them may be new.
                     self.admitting += 1;
                     out.push(Action::Decide);
+                    return;
+                }
+                if is_due_in(max_wait) {
                     return;
                 }
                 self.reason_for_the_end()

@@ -46,6 +46,8 @@ struct Hot {
     /// Boxed, so that free places of the table are small.
     queue: Box<Queue>,
     used: u64,
+    /// What it took when it was last used.
+    bytes: usize,
 }
 
 /// Where a block begins and what it holds, for a snapshot.
@@ -56,6 +58,8 @@ pub(super) type BlockState = (HostKey, Option<Blob>, u32);
 pub(super) struct HostLimits {
     /// Queues in memory.
     pub(super) hot_max: usize,
+    /// And what they may take.
+    pub(super) hot_bytes_max: usize,
     /// A block with more bytes is cut.
     pub(super) block_bytes_max: usize,
 }
@@ -65,6 +69,7 @@ pub(super) struct Hosts {
     firsts: Vec<HostKey>,
     blocks: Vec<Block>,
     hot: HostMap<Hot>,
+    hot_bytes: usize,
     /// Counts uses, so that the one longest unused can be told.
     clock: u64,
     /// What is noted of hosts that are not in memory, in order.
@@ -85,6 +90,7 @@ impl Hosts {
             firsts: vec![HostKey::from_bytes([0; 8])],
             blocks: vec![Block::default()],
             hot: HostMap::default(),
+            hot_bytes: 0,
             clock: 0,
             noted: BTreeMap::new(),
             noted_bytes: 0,
@@ -97,7 +103,7 @@ impl Hosts {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.noted_bytes + self.hot.values().map(|hot| hot.queue.memory_bytes()).sum::<usize>()
+        self.noted_bytes + self.hot_bytes
     }
 
     /// How many hosts there are. Of those that were met lately and are many, some may not be counted yet.
@@ -198,14 +204,16 @@ impl Hosts {
         self.clock += 1;
         if !self.hot.contains_key(&key) {
             let Some(queue) = self.read(blocks, chunks, key)? else { return Ok(None) };
-            if self.hot.len() >= self.limits.hot_max {
-                self.cool()?;
-            }
-            self.hot.insert(key, Hot { queue: Box::new(queue), used: 0 });
+            self.make_room()?;
+            self.hot.insert(key, Hot { queue: Box::new(queue), used: 0, bytes: 0 });
         }
         let clock = self.clock;
+        let hot_bytes = &mut self.hot_bytes;
         Ok(self.hot.get_mut(&key).map(|hot| {
             hot.used = clock;
+            *hot_bytes -= hot.bytes;
+            hot.bytes = hot.queue.memory_bytes();
+            *hot_bytes += hot.bytes;
             &mut *hot.queue
         }))
     }
@@ -219,10 +227,9 @@ impl Hosts {
         host: &Host,
     ) -> Result<&mut Queue> {
         if self.load(blocks, chunks, key)?.is_none() {
-            if self.hot.len() >= self.limits.hot_max {
-                self.cool()?;
-            }
-            self.hot.insert(key, Hot { queue: Box::new(Queue::new(host.clone())), used: self.clock });
+            self.make_room()?;
+            self.hot
+                .insert(key, Hot { queue: Box::new(Queue::new(host.clone())), used: self.clock, bytes: 0 });
             self.count += 1;
         }
         match self.hot.get_mut(&key) {
@@ -249,6 +256,12 @@ impl Hosts {
         Ok(queue)
     }
 
+    /// Makes sure that there is room for one more queue in memory.
+    fn make_room(&mut self) -> Result<()> {
+        let is_full = self.hot.len() >= self.limits.hot_max || self.hot_bytes > self.limits.hot_bytes_max;
+        if is_full { self.cool() } else { Ok(()) }
+    }
+
     /// Sends the queues that were not used for longest back to the disk: some of them, those under way excepted.
     fn cool(&mut self) -> Result<()> {
         let mut used: Vec<(u64, HostKey)> = self
@@ -257,13 +270,14 @@ impl Hosts {
             .filter(|(_, hot)| !hot.queue.is_taken())
             .map(|(key, hot)| (hot.used, *key))
             .collect();
-        let count = (self.limits.hot_max / COOL_PART).max(1).min(used.len());
+        let count = (self.hot.len() / COOL_PART).max(1).min(used.len());
         if count == 0 {
             return Ok(());
         }
         used.select_nth_unstable(count - 1);
         for (_, key) in used.into_iter().take(count) {
             if let Some(hot) = self.hot.remove(&key) {
+                self.hot_bytes -= hot.bytes;
                 let bytes = encode(&hot.queue)?;
                 self.note(key, PUT, &bytes);
             }
@@ -445,9 +459,9 @@ impl Hosts {
             at = next;
         }
         for key in hot {
-            each(
-                self.hot.remove(&key).map(|hot| *hot.queue).unwrap_or_else(|| unreachable!("it was listed")),
-            );
+            let Some(hot) = self.hot.remove(&key) else { unreachable!("it was listed") };
+            self.hot_bytes -= hot.bytes;
+            each(*hot.queue);
         }
         self.count -= gone;
         Ok(())

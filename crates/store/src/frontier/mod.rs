@@ -202,8 +202,11 @@ impl Frontier {
             disk.create_dir_all(dir).map_err(Error::io("create", dir))?;
         }
         let snapshot = snapshot::read(&*disk, dir)?;
-        let host_limits =
-            HostLimits { hot_max: options.hot_hosts_max.max(1), block_bytes_max: options.block_bytes_max };
+        let host_limits = HostLimits {
+            hot_max: options.hot_hosts_max.max(1),
+            hot_bytes_max: options.hot_bytes_max,
+            block_bytes_max: options.block_bytes_max,
+        };
         let sieve_limits = SieveLimits {
             bytes_max: options.sieve_bytes_max,
             filter_bytes_max: options.filter_bytes_max,

@@ -15,6 +15,8 @@ pub struct FrontierOptions {
     pub pending_bytes_max: usize,
     /// Hosts whose queues are in memory.
     pub hot_hosts_max: usize,
+    /// Memory for these queues; those that are under way are there in any case.
+    pub hot_bytes_max: usize,
     /// URLs in a block of the sieve.
     pub block_urls_max: usize,
     /// Bytes in a block of queues.
@@ -31,6 +33,7 @@ impl Default for FrontierOptions {
             filter_bytes_max: 224 << 20,
             pending_bytes_max: 64 << 20,
             hot_hosts_max: 20_000,
+            hot_bytes_max: 128 << 20,
             block_urls_max: 8_192,
             block_bytes_max: 64 << 10,
             secret: 0,

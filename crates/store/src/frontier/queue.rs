@@ -19,9 +19,11 @@ const CLASS_MAX: u8 = 249;
 /// The end of a class becomes a chunk when it has this many bytes at least,
 const CHUNK_BYTES_MIN: u64 = 512;
 /// and at the latest when it has this many.
-const CHUNK_BYTES_MAX: u64 = 16 * 1024;
+const CHUNK_BYTES_MAX: u64 = 4 * 1024;
 /// Bytes before the packed entries of a chunk: the key of its host.
 const CHUNK_HEAD_BYTES: usize = 8;
+/// About what the text of a URL takes.
+const TEXT_BYTES: usize = 100;
 /// In between it does when it is this part of the class.
 const CHUNK_PART: u64 = 16;
 
@@ -337,6 +339,7 @@ impl Queue {
         Ok(())
     }
 
+    /// About what it takes in memory; asked often, so nothing is counted one by one.
     pub(super) fn memory_bytes(&self) -> usize {
         let class_bytes = |class: &Class| {
             size_of::<Class>()
@@ -344,11 +347,11 @@ impl Queue {
                 + class.tail.capacity()
                 + class.chunks.capacity() * size_of::<Blob>()
         };
-        let entries = self.front.iter().chain(&self.taken).chain(self.late.values());
+        let entries = self.front.len() + self.taken.len() + self.late.len();
         size_of::<Queue>()
             + self.host.as_str().len()
             + self.memo.capacity()
             + self.classes.iter().map(class_bytes).sum::<usize>()
-            + entries.map(|entry| size_of::<Entry>() + entry.found.url.capacity()).sum::<usize>()
+            + entries * (size_of::<Entry>() + TEXT_BYTES)
     }
 }

@@ -172,6 +172,7 @@ pub(crate) fn small(random: &mut Random, limits: StoreLimits) -> FrontierOptions
         filter_bytes_max: [0, 200, 1 << 20][random.below(3) as usize],
         pending_bytes_max: random.below(2_000) as usize,
         hot_hosts_max: 1 + random.below(3) as usize,
+        hot_bytes_max: random.below(10_000) as usize,
         block_urls_max: 1 + random.below(30) as usize,
         block_bytes_max: 1 + random.below(2_000) as usize,
         secret: random.below(5),

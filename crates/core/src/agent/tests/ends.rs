@@ -65,6 +65,21 @@ fn what_the_sieve_decides_late_is_fetched_before_the_end() {
 }
 
 #[test]
+fn what_the_sieve_decides_late_does_not_wait_for_a_distant_retry() {
+    let mut rig = Rig::with(&[
+        ("http://a.example/", vec![page(&["/1", "http://b.example/"])]),
+        ("http://a.example/1", vec![later(503, 600), page(&[])]),
+        ("http://b.example/", vec![page(&[])]),
+    ]);
+    rig.store.late = true;
+    rig.seed(&["http://a.example/"]);
+    rig.run(60.0);
+    assert!(rig.requests.iter().any(|(_, url)| url == "http://b.example/"));
+    rig.run(1_000.0);
+    assert_eq!((rig.ended, rig.totals().pages), (Some(StopReason::Finished), 3));
+}
+
+#[test]
 fn pause_and_resume() {
     let mut rig = Rig::with(&[(A, vec![page(&["/1", "/2", "/3"])])]);
     rig.seed(&[A]);
