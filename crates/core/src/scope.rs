@@ -3,12 +3,13 @@
 //! The seeds themselves always belong to it. A judgement costs a few string comparisons however many seeds there are,
 //! and names the rule that kept a URL out and the flag that would let it in.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::str::FromStr;
 
+use hashbrown::HashSet;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 

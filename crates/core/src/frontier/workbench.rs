@@ -5,7 +5,9 @@
 //! alarm at that moment, and no other host has either.* Alarms that no longer match their host are skipped when met.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
+
+use hashbrown::HashMap;
 
 use super::{HostState, Place};
 use crate::agent::HostCounts;

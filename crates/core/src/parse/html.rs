@@ -1,10 +1,10 @@
 //! What a page of HTML says: its links, and its wishes about them.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::ops::Range;
 
 use encoding_rs::{Encoding, UTF_8};
+use hashbrown::HashSet;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::charset::{decode_html, encode_query};

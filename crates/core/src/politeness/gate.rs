@@ -3,8 +3,10 @@
 //! Hosts that share an address queue at its gate in the order they came. A gate exists only while it has something to
 //! remember, so memory follows what is being asked, not what was ever asked.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::limits::BUSY_HOSTS_MAX;
 use crate::settings::Settings;

@@ -21,6 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// clock, open a socket or a file, start a thread, ask for random numbers, or need a runtime?
 const CORE_USES: &[&str] = &[
     "encoding_rs",
+    "hashbrown",
     "html5gum",
     "httpdate",
     "ipnet",
