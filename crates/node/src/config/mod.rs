@@ -142,7 +142,7 @@ impl Default for Config {
             sync_every: secs(1),
             sync_bytes: 64_000_000,
             snapshot_bytes: 256_000_000,
-            store_memory_bytes: 640_000_000,
+            store_memory_bytes: 600_000_000,
             settle_delay: Duration::from_millis(20),
             log_roll_bytes: 256_000_000,
             log_files_max: 20,

@@ -1,13 +1,16 @@
 //! Giving room back: what is left in segments that are nearly empty moves out of them, a little at a time.
 
 use super::Frontier;
-use super::queue::host_of_chunk;
+use super::key::HostKey;
+use super::queue::CHUNK_HEAD_BYTES;
 use crate::Result;
 
 /// Chunks that are moved at a time.
 pub(super) const CHUNKS_MOVED: usize = 4;
-/// Segments of which less than this is in use are emptied.
+/// Segments of blocks of which less than this is in use are emptied,
 const SPARSE_PERCENT: u64 = 50;
+/// and of chunks: they are smaller by far, and to move one its queue has to be found.
+const SPARSE_CHUNKS_PERCENT: u64 = 25;
 
 /// Segments of blocks that are being emptied, and at which blocks to go on.
 pub(super) struct Emptied {
@@ -43,9 +46,12 @@ impl Frontier {
                 (!segments.is_empty()).then_some(Emptied { segments, sieve: Some(0), hosts: Some(0) });
         }
         if self.to_move.is_empty()
-            && let Some(segment) = self.chunks.sparse(SPARSE_PERCENT).first()
+            && let Some(segment) = self.chunks.sparse(SPARSE_CHUNKS_PERCENT).first()
         {
-            self.to_move = self.chunks.blobs(*segment)?;
+            let blobs = self.chunks.blobs::<CHUNK_HEAD_BYTES>(*segment)?.into_iter();
+            self.to_move = blobs.map(|(blob, key)| (HostKey::from_bytes(key), blob)).collect();
+            // So that the queue of a host is found once for all of its chunks.
+            self.to_move.sort_unstable();
         }
         Ok(())
     }
@@ -63,13 +69,10 @@ impl Frontier {
     }
 
     pub(super) fn move_chunks(&mut self, max: usize) -> Result<()> {
-        let mut chunk = Vec::new();
         for _ in 0..max {
-            let Some(blob) = self.to_move.pop() else { break };
-            self.chunks.read(blob, &mut chunk)?;
-            let Some(key) = host_of_chunk(&chunk) else { continue };
+            let Some((key, blob)) = self.to_move.pop() else { break };
             if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
-                queue.move_chunk(&mut self.chunks, blob, &chunk)?;
+                queue.move_chunk(&mut self.chunks, blob)?;
             }
         }
         Ok(())

@@ -223,18 +223,18 @@ impl Heap {
         Error::Corrupt { path: self.path(blob.segment), place: u64::from(blob.offset), what }
     }
 
-    /// The blobs of a segment that is not written to any more, dead ones too, in order.
-    pub(super) fn blobs(&self, number: u32) -> Result<Vec<Blob>> {
+    /// The blobs of a segment that is not written to any more, dead ones too, in order, each with its first bytes.
+    pub(super) fn blobs<const N: usize>(&self, number: u32) -> Result<Vec<(Blob, [u8; N])>> {
         let Some(segment) = self.segments.get(&number) else { return Ok(Vec::new()) };
         let Some(file) = &segment.file else { return Ok(Vec::new()) };
         let mut blobs = Vec::new();
         let mut offset = 0;
-        let mut bytes = [0; HEAD_BYTES];
+        let mut bytes = vec![0; HEAD_BYTES + N];
         while offset < segment.bytes {
             read_full(&**file, offset, &mut bytes).map_err(Error::io("read", &self.path(number)))?;
             let blob = Blob { segment: number, offset: offset as u32, bytes: head(&bytes).1 };
             offset += blob.disk_bytes();
-            blobs.push(blob);
+            blobs.extend(bytes.last_chunk().map(|first| (blob, *first)));
         }
         Ok(blobs)
     }

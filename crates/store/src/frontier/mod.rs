@@ -160,7 +160,7 @@ pub struct Frontier {
     decisions: Vec<Decision>,
     entry: Vec<u8>,
     /// Chunks of a segment that is being emptied; some are dead.
-    to_move: Vec<Blob>,
+    to_move: Vec<(HostKey, Blob)>,
     /// Segments of blocks that are being emptied.
     emptied: Option<Emptied>,
     relieved: u64,

@@ -29,11 +29,11 @@ impl Default for FrontierOptions {
     fn default() -> FrontierOptions {
         FrontierOptions {
             limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
-            sieve_bytes_max: 448 << 20,
-            filter_bytes_max: 224 << 20,
-            pending_bytes_max: 64 << 20,
+            sieve_bytes_max: 400_000_000,
+            filter_bytes_max: 200_000_000,
+            pending_bytes_max: 67_000_000,
             hot_hosts_max: 20_000,
-            hot_bytes_max: 128 << 20,
+            hot_bytes_max: 133_000_000,
             block_urls_max: 8_192,
             block_bytes_max: 64 << 10,
             secret: 0,

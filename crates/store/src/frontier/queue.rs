@@ -21,7 +21,7 @@ const CHUNK_BYTES_MIN: u64 = 512;
 /// and at the latest when it has this many.
 const CHUNK_BYTES_MAX: u64 = 4 * 1024;
 /// Bytes before the packed entries of a chunk: the key of its host.
-const CHUNK_HEAD_BYTES: usize = 8;
+pub(super) const CHUNK_HEAD_BYTES: usize = 8;
 /// About what the text of a URL takes.
 const TEXT_BYTES: usize = 100;
 /// In between it does when it is this part of the class.
@@ -91,11 +91,6 @@ fn senseless(host: &Host) -> crate::Error {
         place: 0,
         what: "the queue of this host makes no sense",
     }
-}
-
-/// The host that a chunk belongs to.
-pub(super) fn host_of_chunk(chunk: &[u8]) -> Option<HostKey> {
-    chunk.first_chunk::<CHUNK_HEAD_BYTES>().map(|key| HostKey::from_bytes(*key))
 }
 
 /// The URLs of one class.
@@ -330,10 +325,12 @@ impl Queue {
     }
 
     /// Writes a chunk anew, if it is still one of this queue.
-    pub(super) fn move_chunk(&mut self, heap: &mut Heap, blob: Blob, chunk: &[u8]) -> Result<()> {
+    pub(super) fn move_chunk(&mut self, heap: &mut Heap, blob: Blob) -> Result<()> {
         let mut chunks = self.classes.iter_mut().flat_map(|class| &mut class.chunks);
         if let Some(place) = chunks.find(|other| **other == blob) {
-            *place = heap.append(chunk)?;
+            let mut chunk = Vec::new();
+            heap.read(blob, &mut chunk)?;
+            *place = heap.append(&chunk)?;
             heap.free(blob);
         }
         Ok(())
