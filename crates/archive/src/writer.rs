@@ -181,6 +181,7 @@ impl WarcWriter {
             ahead_bytes: 0,
             torn: false,
             captures: 0,
+            let_go: 0,
         };
         let mut fields = Fields::new("warcinfo", &file.info_id, &date_field(now));
         fields.push("WARC-Filename", &file.name.warc());
@@ -229,6 +230,8 @@ struct OpenFile {
     torn: bool,
     captures: u64,
     index: IndexBuilder,
+    /// Up to where the file has left the memory.
+    let_go: u64,
 }
 
 impl OpenFile {
@@ -267,7 +270,12 @@ impl OpenFile {
     }
 
     fn sync(&mut self) -> Result<(), Error> {
-        self.file.sync().map_err(Error::io("sync", &self.path))
+        self.file.sync().map_err(Error::io("sync", &self.path))?;
+        // An archive is written once and read much later: the room that it would take among the pages of the kernel is better
+        // used for the store, and new pages are dearer than used ones.
+        self.file.let_go(self.let_go..self.whole_bytes);
+        self.let_go = self.whole_bytes;
+        Ok(())
     }
 
     /// A capture starts.

@@ -16,6 +16,7 @@ mod real;
 mod sim;
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub use real::RealDisk;
@@ -66,6 +67,10 @@ pub trait File: Send + Sync {
     fn truncate(&mut self, len: u64) -> io::Result<()>;
     /// Makes the data durable (fdatasync). The name needs [`Disk::sync_dir`].
     fn sync(&mut self) -> io::Result<()>;
+    /// Says that nobody is going to read these bytes soon, which have been synced: they need not stay in memory.
+    fn let_go(&self, bytes: Range<u64>) {
+        let _ = bytes;
+    }
 }
 
 /// Whether an error says that there is no room: on the disk, or in the part of it that the user may fill.

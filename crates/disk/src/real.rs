@@ -2,8 +2,15 @@
 
 use std::fs;
 use std::io::{self, Write};
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
+#[cfg(target_os = "linux")]
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+#[cfg(target_os = "linux")]
+use rustix::fs::Advice;
 
 use crate::{Disk, File, Mode};
 
@@ -86,5 +93,13 @@ impl File for RealFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn let_go(&self, bytes: Range<u64>) {
+        // Advice: if it is not taken, nothing is lost.
+        if let Some(length) = NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
+            let _ = rustix::fs::fadvise(&self.0, bytes.start, Some(length), Advice::DontNeed);
+        }
     }
 }
