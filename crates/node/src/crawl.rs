@@ -534,7 +534,8 @@ pub fn snapshot(
 /// What each shard may do and use: of what there is, its part.
 fn fetch_configs(config: &Config, spill_dir: &Path) -> Vec<FetchConfig> {
     let shards = config.shards();
-    let part = |of: usize| (of / usize::from(shards)).max(1);
+    // None is a number too, where nothing need be.
+    let part = |of: usize| of / usize::from(shards);
     let one = |shard| FetchConfig {
         shard,
         user_agent: config.user_agent(),
@@ -551,7 +552,7 @@ fn fetch_configs(config: &Config, spill_dir: &Path) -> Vec<FetchConfig> {
         body_bytes_max: config.body_bytes_max,
         head_bytes_max: config.head_bytes_max,
         accept: config.accept.clone(),
-        memory_bytes: part(usize::try_from(config.memory_bytes).unwrap_or(usize::MAX)),
+        memory_bytes: part(usize::try_from(config.memory_bytes).unwrap_or(usize::MAX)).max(1),
         spill_bytes: usize::try_from(config.spill_bytes).unwrap_or(usize::MAX),
         spill_dir: spill_dir.to_owned(),
         decode_bytes_max: usize::try_from(config.decode_bytes_max).unwrap_or(usize::MAX),
