@@ -305,6 +305,7 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let mut replay = Replay::new(&mut agent, now, None);
     let mut store = EmbeddedStore::open_read_only(disk, dir, options, &mut replay)?;
     agent.start(now, store.stored(), &mut Vec::new());
+    store.hosts(&mut |stored| agent.take_stock(&stored, now))?;
     let mut crawl =
         Crawl { agent: &mut agent, store: &mut store, dir, running: false, finished: recorded.finished };
     Ok(crawl.answer(request, now))

@@ -94,6 +94,16 @@ impl Agent {
         rules.filter(|rules| rules.robots.is_none()).filter_map(|rules| rules.place).collect()
     }
 
+    /// Tells what the store has of a host that is on the workbench because of records: of a crawl that does not run nobody goes
+    /// round to find out.
+    pub fn take_stock(&mut self, stored: &StoredHost, now: Now) {
+        if let Some(index) = self.bench.find(&stored.host) {
+            let host = self.bench.host_mut(index);
+            (host.due, host.retry_at) = (stored.due, stored.next);
+            self.settle_in(index, now);
+        }
+    }
+
     fn host_of(&self, stored: &StoredHost, now: Now) -> HostState {
         let mut host = HostState::new(stored.host.clone());
         host.remember(stored.memo.clone(), self.runs, now);

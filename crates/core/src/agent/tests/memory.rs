@@ -84,3 +84,23 @@ fn a_round_waits_for_room() {
         assert!(rounds.contains(&rig.store.rounds), "{} rounds with room for {room}", rig.store.rounds);
     }
 }
+
+/// A crawl that was killed and does not run says what waits, though nobody goes round its hosts.
+#[test]
+fn stock_is_taken_of_a_crawl_that_does_not_run() {
+    let mut rig = Rig::with(&[(A, vec![page(&["/1", "/2", "/3"])])]);
+    rig.seed(&[A]);
+    rig.run(1.5);
+    let mut agent = Agent::new(rig.settings.clone(), Scope::new(ScopeKind::Any, Vec::new(), Vec::new()));
+    let now = rig.at();
+    for record in &rig.records {
+        agent.replay(now, 0, record, &mut |_| None);
+    }
+    agent.start(now, Stored { known: 4, queued: 3, hosts: 1, ..Stored::default() }, &mut Vec::new());
+    let host = Host::parse("a.example").unwrap();
+    let stored = StoredHost { host, known: 4, queued: 3, due: 3, next: None, memo: None };
+    agent.take_stock(&stored, now);
+    let views: Vec<_> = agent.hosts(now).map(|view| (view.queue, view.place)).collect();
+    assert!(matches!(views[..], [(3, place)] if place != "idle"), "{views:?}");
+    assert_eq!(agent.status(now).hosts.idle, 0);
+}
