@@ -24,7 +24,8 @@ SIM_SEEDS ?= 10000
 
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= $(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs))
-# None of our code is unsafe, so that address sanitising would only slow the search for panics, hangs and broken promises.
+# One small module of ours is unsafe and has tests of its own: address sanitising would only slow the search for panics, hangs and
+# broken promises.
 # Without it the stable compiler will do.
 FUZZ_FLAGS := --sanitizer none --target-dir fuzz/target
 

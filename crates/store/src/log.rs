@@ -339,14 +339,22 @@ fn read_whole(
         let path = segment_path(dir, starts[0]);
         return Err(Error::Corrupt { path, place: from, what: "the journal before it is missing" });
     }
+    if starts.is_empty() {
+        check_end(dir, 0, from)?;
+    }
     let mut end = from;
     let mut at = starts.partition_point(|start| *start <= from).saturating_sub(1);
     let mut torn_bytes = 0;
     while let Some(start) = starts.get(at).copied() {
         // A segment that does not begin where the last one ended was made and never written to.
-        let Some(segment) = Segment::open(disk, dir, start)? else { break };
-        end = segment.read_from(from.max(start), each)?;
+        let Some(segment) = Segment::open(disk, dir, start)? else {
+            check_end(dir, start, from)?;
+            break;
+        };
         let length = segment.file.len().map_err(Error::io("measure", &segment.path))?;
+        // Who wants it from there on knows that it went so far.
+        check_end(dir, start + length.saturating_sub(HEAD_BYTES as u64), from)?;
+        end = segment.read_from(from.max(start), each)?;
         torn_bytes = length.saturating_sub(HEAD_BYTES as u64 + (end - start));
         at += 1;
         if starts.get(at).is_some_and(|next| *next != end) {

@@ -238,10 +238,11 @@ impl Frontier {
             Access::Write => {
                 // What a life noted that ended before its snapshot is found again in the journal.
                 log::cut_behind(&*disk, &kept_out_dir, head.kept_out_end)?;
-                Some(Log::open(&disk, &kept_out_dir, from, KEPT_OUT_SEGMENT_BYTES, &mut note)?)
+                let places = (from, head.kept_out_end);
+                Some(Log::open_to(&disk, &kept_out_dir, places, KEPT_OUT_SEGMENT_BYTES, &mut note)?)
             }
             Access::Read => {
-                log::read_only(&*disk, &kept_out_dir, from, &mut note)?;
+                log::read_only_to(&*disk, &kept_out_dir, (from, head.kept_out_end), &mut note)?;
                 kept_out_places.retain(|place| *place < head.kept_out_end);
                 None
             }

@@ -58,7 +58,7 @@ pub(super) fn encode_entry(found: &Found, attempts: u8, via: u64, out: &mut Vec<
     out.extend_from_slice(&(length as u16).to_le_bytes());
     out.extend_from_slice(&url[..length]);
     out.extend_from_slice(&found.depth.to_le_bytes());
-    out.extend_from_slice(&[how << 4 | found.redirects.min(15), attempts]);
+    out.extend_from_slice(&[how, found.redirects, attempts]);
     out.extend_from_slice(&Place::new(via).bytes());
 }
 
@@ -66,11 +66,11 @@ pub(super) fn encode_entry(found: &Found, attempts: u8, via: u64, out: &mut Vec<
 pub(super) fn decode_entry(bytes: &[u8]) -> Option<(Entry, usize)> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     let (url, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-    let ([d0, d1, how, attempts, a, b, c, d, e, f], _) = rest.split_first_chunk::<10>()?;
+    let ([d0, d1, how, redirects, attempts, a, b, c, d, e, f], _) = rest.split_first_chunk::<11>()?;
     let found = Found {
         url: std::str::from_utf8(url).ok()?.to_owned(),
         depth: u16::from_le_bytes([*d0, *d1]),
-        how: match how >> 4 {
+        how: match how {
             0 => How::Seed,
             1 => How::Link,
             2 => How::Redirect,
@@ -78,11 +78,11 @@ pub(super) fn decode_entry(bytes: &[u8]) -> Option<(Entry, usize)> {
             4 => How::Listed,
             _ => return None,
         },
-        redirects: how & 15,
+        redirects: *redirects,
     };
     let via = Place::from_bytes([*a, *b, *c, *d, *e, *f]).get();
     let (_, print) = identify(&found.url)?;
-    Some((Entry { found, attempts: *attempts, via, print }, 2 + url.len() + 10))
+    Some((Entry { found, attempts: *attempts, via, print }, 2 + url.len() + 11))
 }
 
 fn senseless(host: &Host) -> crate::Error {

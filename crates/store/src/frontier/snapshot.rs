@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
-//! 8   u32      format, now 4
+//! 8   u32      format, now 6
 //! 12  five sections: the head (postcard), what is noted of hosts, URLs by host, the owner's memo, what the sieve has noted;
 //!     each in pieces of u32 length, u32 CRC-32, bytes, of which one without bytes is the last
 //! ```
@@ -26,7 +26,7 @@ use crate::{Error, Result};
 const FILE_NAME: &str = "snapshot";
 const NEW_NAME: &str = "snapshot.new";
 const MAGIC: [u8; 8] = *b"NEPHILAS";
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 const FILE_HEAD_BYTES: usize = 12;
 const PIECE_HEAD_BYTES: usize = 8;
 const PIECE_BYTES: usize = 1 << 20;

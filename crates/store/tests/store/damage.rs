@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nephila_core::record::{Outcome, Record};
 use nephila_disk::{Disk, Mode, SimDisk};
-use nephila_store::{EmbeddedStore, ErrorKind, FRAME_BYTES_MAX, Store};
+use nephila_store::{EmbeddedStore, ErrorKind, FRAME_BYTES_MAX, FrontierOptions, Store, StoreLimits};
 
 use crate::samples::*;
 
@@ -197,9 +197,42 @@ fn a_journal_that_ends_before_the_snapshot_is_an_error() {
         assert_eq!(error.kind(), ErrorKind::Format, "{error}");
         let error = look(Arc::clone(&disk), NO_LIMITS).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Format, "{error}");
+        // Nor for those who do not look back at what the snapshot stands for.
+        let options = FrontierOptions::default();
+        let opened = EmbeddedStore::open(Arc::clone(&disk), Path::new(DIR), options, &mut ());
+        assert_eq!(opened.err().unwrap().kind(), ErrorKind::Format);
     }
     assert_eq!(file.len().unwrap() as usize, bytes.len() - 1, "nothing is cut");
     file.append(&bytes[bytes.len() - 1..]).unwrap();
+    let (mut store, ..) = open(disk, NO_LIMITS).unwrap();
+    store.decide().unwrap();
+    assert_eq!(store.stored().known, 5);
+}
+
+/// What limits kept out is needed when they are raised: without it nothing is opened.
+#[test]
+fn what_was_kept_out_and_is_gone_is_an_error() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    let few = StoreLimits { max_host_pages: 2, ..NO_LIMITS };
+    let (mut store, mut journal, _) = open(Arc::clone(&disk), few).unwrap();
+    for number in 0..5 {
+        write(&mut store, &mut journal, &seeds([format!("http://a.example/{number}")]));
+    }
+    snapshot(&mut store, &mut journal).unwrap();
+    assert_eq!(store.stored().kept_out.host, 3);
+    drop((store, journal));
+    let kept_out = disk.list(&Path::new(JOURNAL).parent().unwrap().join("kept-out")).unwrap();
+    let bytes = read(&*disk, &kept_out[0]);
+    for length in [0, bytes.len() as u64 - 1] {
+        disk.open(&kept_out[0], Mode::Append).unwrap().truncate(length).unwrap();
+        for limits in [few, NO_LIMITS] {
+            let error = open(Arc::clone(&disk), limits).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Format, "{error}");
+        }
+        let mut file = disk.open(&kept_out[0], Mode::Append).unwrap();
+        file.truncate(0).unwrap();
+        file.append(&bytes).unwrap();
+    }
     let (mut store, ..) = open(disk, NO_LIMITS).unwrap();
     store.decide().unwrap();
     assert_eq!(store.stored().known, 5);
