@@ -422,12 +422,8 @@ pub(crate) fn store_options(config: &Config) -> FrontierOptions {
     let memory = usize::try_from(config.store_memory_bytes).unwrap_or(usize::MAX);
     FrontierOptions {
         limits: StoreLimits { max_depth, max_host_pages, max_urls },
-        sieve_bytes_max: memory / 9 * 6,
-        filter_bytes_max: memory / 9 * 3,
-        pending_bytes_max: memory / 9,
-        hot_bytes_max: memory / 9 * 2,
         secret: if seed == 0 { RandomState::new().hash_one(seed) } else { seed },
-        ..FrontierOptions::default()
+        ..FrontierOptions::within(memory)
     }
 }
 

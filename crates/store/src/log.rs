@@ -268,17 +268,8 @@ impl Log {
     }
 }
 
-/// Passes on every whole frame of the log in `dir` from `from` on, and changes nothing. Gives back how much follows the last.
-pub fn read_only(
-    disk: &dyn Disk,
-    dir: &Path,
-    from: u64,
-    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<u64> {
-    Ok(read_whole(disk, dir, from, each)?.torn_bytes)
-}
-
-/// The same for a log that must be whole up to a place at least.
+/// Passes on every whole frame of the log in `dir` from `from` on, and changes nothing. It must be whole up to `needed` at least.
+/// Gives back how much follows the last.
 pub(crate) fn read_only_to(
     disk: &dyn Disk,
     dir: &Path,

@@ -25,18 +25,26 @@ pub struct FrontierOptions {
     pub secret: u64,
 }
 
-impl Default for FrontierOptions {
-    fn default() -> FrontierOptions {
+impl FrontierOptions {
+    /// No limits, and so much memory in all.
+    pub fn within(memory_bytes: usize) -> FrontierOptions {
+        let part = memory_bytes / 9;
         FrontierOptions {
             limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
-            sieve_bytes_max: 400_000_000,
-            filter_bytes_max: 200_000_000,
-            pending_bytes_max: 67_000_000,
+            sieve_bytes_max: 6 * part,
+            filter_bytes_max: 3 * part,
+            pending_bytes_max: part,
             hot_hosts_max: 20_000,
-            hot_bytes_max: 133_000_000,
+            hot_bytes_max: 2 * part,
             block_urls_max: 8_192,
             block_bytes_max: 64 << 10,
             secret: 0,
         }
+    }
+}
+
+impl Default for FrontierOptions {
+    fn default() -> FrontierOptions {
+        FrontierOptions::within(600_000_000)
     }
 }
