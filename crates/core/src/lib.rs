@@ -5,6 +5,7 @@
 //! therefore runs in a node on real sockets and in the simulator under virtual time, and does the same given the same.
 
 pub mod agent;
+pub mod assign;
 pub mod frontier;
 pub mod limits;
 pub mod parse;

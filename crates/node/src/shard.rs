@@ -14,9 +14,9 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 
 use nephila_core::agent::{FetchError, FetchId, Fetched, Order};
+use nephila_core::assign::partition_of;
 use nephila_core::record::Failure;
 use nephila_core::url::{Host, Url};
-use nephila_store::frontier::partition_of;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;

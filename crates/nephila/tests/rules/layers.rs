@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// What the core may use of others: crates that turn bytes into bytes. Before a line is added here: does the crate read a
 /// clock, open a socket or a file, start a thread, ask for random numbers, or need a runtime?
 const CORE_USES: &[&str] = &[
+    "crc",
     "encoding_rs",
     "hashbrown",
     "html5gum",

@@ -2,19 +2,9 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
+use nephila_core::assign::partition_of;
 use nephila_core::url::{Fingerprint, Host};
 use serde::{Deserialize, Serialize};
-
-/// How many partitions a site has: as many as a Redis Cluster has slots.
-pub const PARTITIONS: u16 = 16_384;
-
-/// The slot of a key in a Redis Cluster.
-const SLOT: crc::Crc<u16, crc::Table<1>> = crc::Crc::<u16, crc::Table<1>>::new(&crc::CRC_16_XMODEM);
-
-/// The partition of a host: the Redis slot of its tag.
-pub fn partition_of(host: &Host) -> u16 {
-    SLOT.checksum(host.as_str().as_bytes()) % PARTITIONS
-}
 
 /// A host: its partition and 48 bits of a hash of its name that nobody outside can compute.
 ///
@@ -154,12 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_are_the_slots_of_redis() {
-        // As CLUSTER KEYSLOT answers.
-        for (host, slot) in [("123456789", 12_739), ("foo", 12_182), ("somekey", 11_058)] {
-            // A bare number is an address to the parser of hosts, so the slots are asked for directly.
-            assert_eq!(SLOT.checksum(host.as_bytes()) % PARTITIONS, slot);
-        }
+    fn a_host_is_in_its_partition() {
         let host = Host::parse("www.example.org").unwrap();
         let key = HostKey::of(&host, 7);
         assert!(HostKey::of_partition(partition_of(&host)).contains(&key));

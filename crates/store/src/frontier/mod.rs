@@ -60,7 +60,6 @@ use self::visiting::stored;
 use crate::log::{self, Log};
 use crate::{Error, Result, StoreLimits};
 
-pub use self::key::{PARTITIONS, partition_of};
 pub use self::moving::{MovedHost, Seen};
 pub use self::options::FrontierOptions;
 pub use self::snapshot::{SnapshotDone, SnapshotJob};

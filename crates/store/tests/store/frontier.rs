@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::Due;
+use nephila_core::assign::partition_of;
 use nephila_core::record::{Failure, Found, Outcome, Record};
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, SimDisk};
-use nephila_store::frontier::{Frontier, FrontierOptions, Progress, Range, Texts, partition_of};
+use nephila_store::frontier::{Frontier, FrontierOptions, Progress, Range, Texts};
 use nephila_store::log::{Log, LogReader};
 use nephila_store::{Result, StoreLimits};
 

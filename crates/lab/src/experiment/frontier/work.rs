@@ -13,13 +13,14 @@ use std::{
 use anyhow::{Context as _, bail};
 use nephila_core::{
     agent::Due,
+    assign::partition_of,
     record::{Found, How, LeftOut, Outcome as End, PageFlags, Pointer, Record, Settled},
     time::Wall,
     url::Host,
 };
 use nephila_disk::{Disk, RealDisk};
 use nephila_store::{
-    frontier::{Frontier, FrontierOptions, Range, SnapshotDone, Texts, partition_of},
+    frontier::{Frontier, FrontierOptions, Range, SnapshotDone, Texts},
     history::shorten,
     log::{Log, LogReader},
 };

@@ -1,0 +1,207 @@
+//! Which agent is nearest to a partition, or to anything else that needs one agent that all agree on.
+//!
+//! Each key has each agent at some distance, which depends on nothing but the two and the agent's capacity; it belongs to the
+//! nearest. That is weighted rendezvous hashing. The other way, several points an agent on a circle, gives each agent its share
+//! less exactly: `nephila lab ring` compares them.
+//!
+//! # The distance
+//! All agents of all versions have to agree on it, so it is computed with integers only:
+//! - the agent's seed is the XXH3 hash, of 64 bits, of its identifier in UTF-8;
+//! - its draw for a key is the XXH3 hash, with that seed, of the key's 8 bytes, lowest first; a partition's key is its number;
+//! - its distance is -log2(draw / 2^64) in units of 2^-40 ([`halvings`]), divided by its capacity.
+//!
+//! Equal distances are told apart by the identifiers: the lesser is nearer.
+//!
+//! # Promises
+//! - **Contravariance**: an agent that joins, or whose capacity grows, takes partitions and loses none; none moves between two
+//!   others. With an agent that leaves it is the other way round.
+//! - The order of the list does not matter.
+//! - An agent's expected share is its part of all capacity: distances are exponentially distributed, with the capacity as rate.
+
+use std::cmp::{Ordering, Reverse};
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::PARTITIONS;
+
+/// Binary digits of a logarithm behind the point. Times any capacity it fits into 64 bits.
+const DIGITS: u32 = 40;
+
+/// The agents of a site, and which of them each partition should be with.
+#[derive(Clone, Debug)]
+pub struct Ring<A> {
+    /// By identifier.
+    agents: Vec<Agent<A>>,
+    /// The place among the agents of each partition's owner; empty if there is no agent.
+    owners: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Agent<A> {
+    id: A,
+    seed: u64,
+    /// Not zero.
+    capacity: u16,
+}
+
+impl<A: AsRef<str>> Ring<A> {
+    /// The ring of these agents, each with its identifier and its capacity, in a unit that is the same for all.
+    ///
+    /// An agent without capacity owns nothing. Of one that is listed twice the larger capacity counts.
+    pub fn new(agents: impl IntoIterator<Item = (A, u16)>) -> Ring<A> {
+        let mut agents: Vec<Agent<A>> = agents
+            .into_iter()
+            .filter(|(_, capacity)| *capacity > 0)
+            .map(|(id, capacity)| Agent { seed: xxh3_64(id.as_ref().as_bytes()), id, capacity })
+            .collect();
+        agents
+            .sort_by(|a, b| (a.id.as_ref(), Reverse(a.capacity)).cmp(&(b.id.as_ref(), Reverse(b.capacity))));
+        agents.dedup_by(|later, first| later.id.as_ref() == first.id.as_ref());
+        let owners = (0..PARTITIONS).map_while(|partition| nearest(&agents, partition.into())).collect();
+        Ring { agents, owners }
+    }
+
+    /// Whom a partition should be with; nobody if there is no agent, or no such partition.
+    pub fn owner(&self, partition: u16) -> Option<&A> {
+        Some(&self.agents.get(*self.owners.get(usize::from(partition))? as usize)?.id)
+    }
+
+    /// The agent nearest to any key. This asks all agents and reads no table.
+    pub fn owner_of_key(&self, key: u64) -> Option<&A> {
+        Some(&self.agents.get(nearest(&self.agents, key)? as usize)?.id)
+    }
+
+    /// The `count` agents that come after the owner of a partition, the nearest first: the first is who owned it before the
+    /// owner joined, or will when the owner leaves.
+    pub fn next_nearest(&self, partition: u16, count: usize) -> Vec<&A> {
+        // Sorting keeps the order of identifiers where distances are equal.
+        let mut agents: Vec<(Distance, &A)> =
+            self.agents.iter().map(|agent| (agent.distance(partition.into()), &agent.id)).collect();
+        agents.sort_by_key(|(distance, _)| *distance);
+        agents.into_iter().skip(1).take(count).map(|(_, id)| id).collect()
+    }
+}
+
+impl<A> Agent<A> {
+    fn draw(&self, key: u64) -> u64 {
+        xxh3_64_with_seed(&key.to_le_bytes(), self.seed)
+    }
+
+    fn distance(&self, key: u64) -> Distance {
+        Distance { halvings: halvings(self.draw(key)), capacity: self.capacity }
+    }
+}
+
+/// The place of the agent that is nearest to a key.
+fn nearest<A>(agents: &[Agent<A>], key: u64) -> Option<u32> {
+    let (mut place, mut least) = (0, agents.first()?.distance(key));
+    for (other, agent) in (0..).zip(agents).skip(1) {
+        let (draw, capacity) = (agent.draw(key), agent.capacity);
+        // What is farther even by the bound need not be known exactly: nearly all are.
+        if (Distance { halvings: halvings_at_least(draw), capacity }) < least {
+            let distance = Distance { halvings: halvings(draw), capacity };
+            if distance < least {
+                (place, least) = (other, distance);
+            }
+        }
+    }
+    Some(place)
+}
+
+/// The first divided by the second, compared as the fractions they are.
+#[derive(Clone, Copy, Debug)]
+struct Distance {
+    halvings: u64,
+    capacity: u16,
+}
+
+impl Ord for Distance {
+    fn cmp(&self, other: &Distance) -> Ordering {
+        let (own, others) =
+            (self.halvings * u64::from(other.capacity), other.halvings * u64::from(self.capacity));
+        own.cmp(&others)
+    }
+}
+
+impl PartialOrd for Distance {
+    fn partial_cmp(&self, other: &Distance) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Distance {
+    fn eq(&self, other: &Distance) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Distance {}
+
+/// How often 2^64 has to be halved to become `draw`: -log2(draw / 2^64), in units of 2^-[`DIGITS`], rounded up. 0 counts as 1.
+///
+/// A mantissa from 1 to 2 is squared; if that is at least 2, the next digit of its logarithm is 1, and it is halved.
+fn halvings(draw: u64) -> u64 {
+    let zeros = draw.max(1).leading_zeros();
+    let mut mantissa = draw.max(1) << zeros;
+    let mut digits = 0;
+    for _ in 0..DIGITS {
+        let square = u128::from(mantissa) * u128::from(mantissa);
+        let digit = (square >> 127) as u64;
+        digits = digits << 1 | digit;
+        mantissa = (square >> (63 + digit)) as u64;
+    }
+    (u64::from(zeros + 1) << DIGITS) - digits
+}
+
+/// Never more than [`halvings`], and found at once: -log2(x) is more than 1 - x where x is less than 1.
+fn halvings_at_least(draw: u64) -> u64 {
+    !draw >> (64 - DIGITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halvings_are_logarithms() {
+        let unit = 2.0_f64.powi(-(DIGITS as i32));
+        let mut draws: Vec<u64> = (0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, !(1 << bit)]).collect();
+        draws.extend((0..2_000_u64).map(|number| xxh3_64(&number.to_le_bytes())));
+        draws.extend([2, u64::MAX]);
+        for draw in draws {
+            let (exact, ours) = (64.0 - (draw as f64).log2(), halvings(draw) as f64 * unit);
+            assert!((ours - exact).abs() <= 2.0 * unit, "{draw}: {ours} is not {exact}");
+            assert!(halvings_at_least(draw) <= halvings(draw), "{draw}");
+        }
+        assert_eq!((halvings(0), halvings(1), halvings(1 << 63)), (64 << DIGITS, 64 << DIGITS, 1 << DIGITS));
+        assert_eq!((halvings(u64::MAX), halvings_at_least(u64::MAX)), (1, 0));
+        assert!(halvings(0).checked_mul(u16::MAX.into()).is_some());
+    }
+
+    /// What is computed here is computed by agents of other versions too: this must never change.
+    #[test]
+    fn everybody_comes_to_the_same() {
+        let ring = Ring::new([("a", 1), ("b", 2), ("c", 3)]);
+        let owners: String = (0..PARTITIONS).filter_map(|partition| ring.owner(partition)).copied().collect();
+        assert_eq!(&owners[..32], "bcbbcccccaacbccbcbccacbcbbccbbcc");
+        assert_eq!(["a", "b", "c"].map(|agent| owners.matches(agent).count()), [2_691, 5_469, 8_224]);
+        let keyed: String = (0..32).filter_map(|key| ring.owner_of_key(key << 59 | 7)).copied().collect();
+        assert_eq!(keyed, "ccacbccabaccccbbcccbcbcbcbbccccc");
+    }
+
+    #[test]
+    fn few_agents_and_strange_ones() {
+        let none: Ring<&str> = Ring::new([("a", 0)]);
+        assert_eq!((none.owner(0), none.owner_of_key(9), none.next_nearest(0, 3).len()), (None, None, 0));
+        let one = Ring::new([("a", 1), ("b", 0)]);
+        assert_eq!(
+            (one.owner(0), one.owner(PARTITIONS - 1), one.owner(PARTITIONS)),
+            (Some(&"a"), Some(&"a"), None)
+        );
+        assert_eq!((one.owner_of_key(u64::MAX), one.next_nearest(7, 3).len()), (Some(&"a"), 0));
+        let twice = Ring::new([("a", 1), ("b", 3), ("a", 5), ("a", 2)]);
+        let once = Ring::new([("b", 3), ("a", 5)]);
+        assert_eq!(twice.owners, once.owners);
+        assert_eq!(twice.next_nearest(0, 9).len(), 1);
+    }
+}
