@@ -2,5 +2,6 @@
 
 pub mod demo;
 pub mod experiment;
+pub mod redis;
 pub mod sim;
 pub mod web;

@@ -42,6 +42,7 @@ pub mod history;
 mod journal;
 pub mod log;
 mod recent;
+pub mod redis;
 mod store;
 
 pub use embedded::{EmbeddedStore, Reader, StoreJob, without_capture};

@@ -1,0 +1,170 @@
+//! One connection to one server of the cluster: commands go out together, and their answers come back in order.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Parser, Value};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+/// What is gathered before it is written to the socket.
+const WRITTEN_AT_ONCE_BYTES: usize = 256 << 10;
+
+/// How servers are talked to.
+#[derive(Clone, Debug)]
+pub struct LinkOptions {
+    /// With TLS, and which.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// Who we are to the server, if it asks.
+    pub login: Option<Login>,
+    /// How long a connection may take.
+    pub connect_time_max: Duration,
+    /// How long an answer may take.
+    pub answer_time_max: Duration,
+}
+
+impl Default for LinkOptions {
+    fn default() -> LinkOptions {
+        LinkOptions {
+            tls: None,
+            login: None,
+            connect_time_max: Duration::from_secs(2),
+            answer_time_max: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A user of the servers' access control list.
+#[derive(Clone)]
+pub struct Login {
+    /// The name of the user.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// See the module's documentation. After an error it is of no more use: what was under way may have been done or not.
+pub struct Link {
+    stream: Stream,
+    parser: Parser,
+    out: Vec<u8>,
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Link {
+    /// Connects to a server at `host:port`, and logs in.
+    pub fn connect(node: &str, options: &LinkOptions) -> io::Result<Link> {
+        let socket = connect(node, options.connect_time_max)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(options.answer_time_max))?;
+        socket.set_write_timeout(Some(options.answer_time_max))?;
+        let stream = match &options.tls {
+            None => Stream::Plain(socket),
+            Some(config) => {
+                let name = node.rsplit_once(':').map_or(node, |(host, _)| host);
+                let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let name = ServerName::try_from(name).map_err(io::Error::other)?;
+                let session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+                Stream::Tls(Box::new(StreamOwned::new(session, socket)))
+            }
+        };
+        let mut link = Link { stream, parser: Parser::new(), out: Vec::new() };
+        if let Some(Login { user, password }) = &options.login {
+            let answer = link.ask(redis::cmd("AUTH").arg(user).arg(password))?;
+            if let Value::ServerError(error) = answer {
+                let why = format!("the login as {user} is refused: {}", error.code());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            }
+        }
+        Ok(link)
+    }
+
+    /// Adds a command to those that [`Link::send`] sends.
+    pub fn push(&mut self, command: &Cmd) -> io::Result<()> {
+        self.push_packed(&command.get_packed_command())
+    }
+
+    /// The same with a command as it crosses the wire.
+    fn push_packed(&mut self, packed: &[u8]) -> io::Result<()> {
+        self.out.extend_from_slice(packed);
+        // Nothing waits in memory for long, and servers read while they answer.
+        if self.out.len() >= WRITTEN_AT_ONCE_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Sends what was pushed. Each command is then answered once, in their order.
+    pub fn send(&mut self) -> io::Result<()> {
+        self.write()?;
+        self.stream.flush()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.out)?;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// The next answer. What a server refuses is a [`Value::ServerError`].
+    pub fn answer(&mut self) -> io::Result<Value> {
+        self.parser.parse_value(&mut self.stream).map_err(|error| {
+            let kind =
+                if error.is_timeout() { io::ErrorKind::TimedOut } else { io::ErrorKind::ConnectionAborted };
+            io::Error::new(kind, error)
+        })
+    }
+
+    /// Sends one command and waits for its answer.
+    pub fn ask(&mut self, command: &Cmd) -> io::Result<Value> {
+        self.push(command)?;
+        self.send()?;
+        self.answer()
+    }
+}
+
+/// Tries each address of a name.
+fn connect(node: &str, time_max: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in node.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, time_max) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read(buffer),
+            Stream::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.write(buffer),
+            Stream::Tls(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.flush(),
+            Stream::Tls(stream) => stream.flush(),
+        }
+    }
+}
