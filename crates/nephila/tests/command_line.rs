@@ -354,3 +354,30 @@ fn a_running_crawl_listens() {
     assert!(!dir.join("one/control.sock").exists());
     asked(&["status"], "stopped after");
 }
+
+#[test]
+fn figures_are_served_while_it_runs() {
+    let temporary = tempfile::tempdir().unwrap();
+    // Who connects waits for an answer.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let args = ["crawl", &url, "--allow-private", "--metrics", "127.0.0.1:0"];
+    let child = nephila(temporary.path(), &args).stderr(Stdio::piped()).spawn().unwrap();
+    let mut crawl = Running(child);
+    let said = std::io::BufReader::new(crawl.0.stderr.take().unwrap());
+    let mut lines = std::io::BufRead::lines(said).map_while(Result::ok);
+    let address = lines
+        .find_map(|line| Some(line.strip_prefix("figures: http://")?.strip_suffix("/metrics")?.to_owned()));
+    let address = address.expect("it says where the figures are");
+    wait_until("a request in flight", || {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut figures = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut figures).unwrap();
+        assert!(figures.contains("\nnephila_pages_total 0\n"), "{figures}");
+        figures.contains("\nnephila_requests_in_flight 1\n")
+    });
+    let args = ["crawl", "http://127.0.0.1:1/", "--out", "other", "--metrics", &address];
+    let (code, _, error) = run(temporary.path(), &args);
+    assert!(code == Some(1) && error.contains("choose another address for --metrics"), "{error}");
+}

@@ -5,6 +5,7 @@
 //! in the order in which the agent gave it, and every answer comes back as an event; nothing is decided here.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::dns::{self, Resolver};
 use crate::fetch::{Captured, FetchConfig, Outcome, SetupError};
 use crate::fetch_log::Attempt;
 use crate::memo::{Memo, Pointed};
+use crate::metrics::{self, Metrics};
 use crate::shard::Shards;
 use crate::summary::Summary;
 use crate::why::Crawl;
@@ -66,6 +68,9 @@ pub enum CrawlError {
     /// The control socket could not be opened.
     #[error("cannot listen on the control socket")]
     Control(#[source] std::io::Error),
+    /// Nobody can be told the figures.
+    #[error("cannot serve figures on {0}: choose another address for --metrics")]
+    Metrics(SocketAddr, #[source] std::io::Error),
     /// Nothing can be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -88,7 +93,7 @@ impl CrawlError {
             | CrawlError::Control(error)
             | CrawlError::Spill(_, error)
             | CrawlError::Unkept(_, error) => nephila_disk::is_full(error),
-            CrawlError::Fetch(_) | CrawlError::Dns(_) => false,
+            CrawlError::Fetch(_) | CrawlError::Dns(_) | CrawlError::Metrics(..) => false,
         };
         if disk_full { StopReason::DiskFull.exit_code() } else { StopReason::Error.exit_code() }
     }
@@ -130,6 +135,7 @@ struct Run {
     inputs: UnboundedSender<Input>,
     received: UnboundedReceiver<Input>,
     requests: Requests,
+    metrics: Option<Metrics>,
     /// Answers that the store gave at once; filled by `perform`, emptied by `settle`.
     answers: VecDeque<Event>,
     /// What a fetch received, from its end to the record that settles it.
@@ -155,6 +161,7 @@ impl Run {
         seeds: &[Url],
         display: &Display,
     ) -> Result<Run, CrawlError> {
+        let metrics = config.metrics.map(|address| serve_metrics(address, display)).transpose()?;
         let parallel = raise_descriptor_limit().min(config.settings.parallel);
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
         let mut agent = Agent::new(settings, config.scope(seeds));
@@ -188,6 +195,7 @@ impl Run {
             inputs,
             received,
             requests,
+            metrics,
             answers: VecDeque::new(),
             held: HashMap::new(),
             waiting: HashMap::new(),
@@ -227,6 +235,11 @@ impl Run {
                     }
                 }
                 Some((request, reply)) = self.requests.recv() => self.answer(request, reply),
+                Some(reply) = asked(&mut self.metrics) => {
+                    let now = Clock::now();
+                    // Whoever asked may have gone.
+                    let _ = reply.send(metrics::text(&self.agent.status(now), self.agent.elapsed(now)));
+                }
                 reason = interrupts.next() => self.step(Event::Control(Control::Stop(reason))),
                 () = sleep_until(wake) => self.step(Event::Wake),
                 _ = ticks.tick() => display.update(&self.agent.status(Clock::now()), self.agent.elapsed(Clock::now())),
@@ -470,6 +483,19 @@ impl Run {
             closed => closed?,
         }
         Ok(Summary::new(status, self.before, run_elapsed, reason, directory.path()))
+    }
+}
+
+fn serve_metrics(address: SocketAddr, display: &Display) -> Result<Metrics, CrawlError> {
+    let metrics = Metrics::serve(address).map_err(|error| CrawlError::Metrics(address, error))?;
+    display.say(&format!("figures: http://{}/metrics", metrics.address()));
+    Ok(metrics)
+}
+
+async fn asked(metrics: &mut Option<Metrics>) -> Option<oneshot::Sender<String>> {
+    match metrics {
+        Some(metrics) => metrics.asked().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -15,6 +15,7 @@ pub mod fetch;
 pub mod fetch_log;
 mod lost_pages;
 pub mod memo;
+pub mod metrics;
 pub mod report;
 pub mod seeds;
 mod shard;

@@ -360,7 +360,7 @@ fn difference(now: &Totals, before: &Totals) -> Totals {
 }
 
 /// The processor time that this process has used.
-fn cpu() -> Duration {
+pub(crate) fn cpu() -> Duration {
     let used = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
     let seconds = Duration::from_secs(u64::try_from(used.tv_sec).unwrap_or(0));
     seconds + Duration::from_nanos(u64::try_from(used.tv_nsec).unwrap_or(0))

@@ -5,8 +5,8 @@
 
 use super::Config;
 use super::values::{
-    Choice, Codec, Count, File, Given, HostHeaders, MediaTypes, Name, Networks, Number, Patterns, Server,
-    Shown, Size, Span, Spans, Texts, Word,
+    Choice, Codec, Count, File, Given, HostHeaders, Listen, MediaTypes, Name, Networks, Number, Patterns,
+    Server, Shown, Size, Span, Spans, Texts, Word,
 };
 
 /// A setting.
@@ -228,6 +228,8 @@ settings! {
     Output {
         common "out" "DIR" File out: "The directory of the crawl; ./nephila-<name of the first seed> if not given";
         common "compress" "HOW" Choice compress: "How WARC files are compressed: gzip (.warc.gz, which every tool reads), zstd (.warc.zst, smaller and quicker) or none";
+        common "metrics" "ADDRESS" Listen metrics:
+            "Serve figures for Prometheus at http://ADDRESS/metrics, such as 127.0.0.1:9464, to everybody who can connect to it";
         advanced "warc-size" "SIZE" Size warc_roll_bytes: "A WARC file of this size is closed and another begun";
         advanced "warc-prefix" "NAME" Name warc_prefix: "What the names of WARC files start with";
         advanced "refetch-missing" "BOOL" Once refetch_missing:

@@ -379,6 +379,21 @@ impl Codec<Option<SocketAddr>> for Server {
     }
 }
 
+/// An address to listen on; "none" for none.
+pub(super) struct Listen;
+
+impl Codec<Option<SocketAddr>> for Listen {
+    fn read(given: &Given<'_>) -> Result<Option<SocketAddr>, String> {
+        optional(given, |given| {
+            let word = given.one()?;
+            word.parse().map_err(|_| format!("{word:?} is not an address with a port: write 127.0.0.1:9464"))
+        })
+    }
+    fn show(value: &Option<SocketAddr>) -> Option<Shown> {
+        value.as_ref().map(|address| Shown::Text(address.to_string()))
+    }
+}
+
 /// Which private addresses may be asked: all, none, or those in some networks.
 pub(super) struct Networks;
 
