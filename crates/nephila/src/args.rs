@@ -22,6 +22,7 @@ pub(crate) fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(crawl())
         .subcommands(asking())
+        .subcommand(crate::ca::command())
         .subcommand(
             Command::new("config")
                 .about("Print the settings of a crawl, as a file for --config")
@@ -119,7 +120,7 @@ fn out() -> Arg {
         .help("The directory of the crawl; not needed if there is only one below the current directory")
 }
 
-fn json() -> Arg {
+pub(crate) fn json() -> Arg {
     switch("json", "Print one JSON object instead")
 }
 

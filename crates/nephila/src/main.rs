@@ -2,6 +2,7 @@
 
 mod args;
 mod ask;
+mod ca;
 mod crawl;
 mod exit;
 #[cfg(feature = "lab")]
@@ -50,6 +51,7 @@ fn run(args: Vec<OsString>) -> Ended {
         other => {
             mistakes.check()?;
             match other {
+                Some(("ca", matches)) => ca::run(matches),
                 Some(("config", matches)) => ask::config(matches),
                 Some(("show", matches)) => ask::show(matches),
                 #[cfg(feature = "lab")]

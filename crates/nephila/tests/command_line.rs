@@ -381,3 +381,40 @@ fn figures_are_served_while_it_runs() {
     let (code, _, error) = run(temporary.path(), &args);
     assert!(code == Some(1) && error.contains("choose another address for --metrics"), "{error}");
 }
+
+#[test]
+fn certificates_of_a_site() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let ca = ["ca", "--out", "site", "--site", "paris"];
+    let with = |more: &[&str]| run(dir, &[&ca[..], more].concat());
+    let (code, out, error) = with(&["a", "b"]);
+    assert!(code == Some(0) && error.is_empty(), "{error}");
+    for part in [
+        "made the authority of site paris in site/ca, valid until 20",
+        "made agent a in site/agents/a, valid until 20",
+    ] {
+        assert!(out.contains(part), "{out}");
+    }
+    assert!(out.contains("identity = \"/etc/nephila/b\""), "{out}");
+    let key = fs::read(dir.join("site/agents/a/agent.key")).unwrap();
+    let (code, out, _) = with(&["c", "a", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (code, &json["ca_made"], &json["agents"][0]["made"]),
+        (Some(0), &false.into(), &true.into()),
+        "{json}"
+    );
+    assert_eq!(json["agents"][1]["made"], false, "{json}");
+    assert_eq!(fs::read(dir.join("site/agents/a/agent.key")).unwrap(), key);
+    for (more, status, part) in [
+        (&["a/../b"][..], 2, "is not a name"),
+        (&[], 2, "<AGENT>"),
+        (&["d", "--site", "rome"], 2, "cannot be used multiple times"),
+    ] {
+        let (code, _, error) = with(more);
+        assert!(code == Some(status) && error.contains(part), "{error}");
+    }
+    let (code, _, error) = run(dir, &["ca", "--out", "site", "--site", "rome", "d"]);
+    assert!(code == Some(1) && error.contains("does not belong to agent d of site rome"), "{error}");
+}

@@ -16,6 +16,7 @@ pub mod fetch_log;
 mod lost_pages;
 pub mod memo;
 pub mod metrics;
+pub mod peers;
 pub mod report;
 pub mod seeds;
 mod shard;

@@ -1,0 +1,153 @@
+//! Agents that are what they say: what they send arrives, again after a restart, and only as fast as it can.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use nephila_node::peers::{Identity, Limits, NotSent, ca};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use crate::raw;
+use crate::site::*;
+
+#[tokio::test(flavor = "current_thread")]
+async fn agents_with_certificates_of_the_command_talk() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = ca::make(dir.path(), &name("paris"), &[name("a"), name("b")]).unwrap();
+    let identity = |at: usize| Identity::read(&made.agents[at].dir).unwrap();
+    let mut a = Agent::start(identity(0), listener(), limits());
+    let mut b = Agent::start(identity(1), listener(), limits());
+    for number in 0..1_000 {
+        a.send(&b, number);
+    }
+    for number in 0..1_000 {
+        assert_eq!(b.next().await, ("a".to_owned(), message(number)));
+    }
+    b.send(&a, 7);
+    assert_eq!(a.next().await, ("b".to_owned(), message(7)));
+    assert!(a.inbox.try_recv().is_none());
+    // A message may be there before its sender knows that it was let in.
+    wait_until(|| a.peers.is_connected(&name("b")) && b.peers.is_connected(&name("a"))).await;
+    let (counts, views) = (b.peers.counts(), a.peers.peers());
+    assert_eq!((counts.accepted, counts.refused, counts.received), (1, 0, 1_000));
+    assert_eq!(counts.received_bytes, a.peers.counts().queued_bytes);
+    assert_eq!((views.len(), views[0].sent, views[0].dropped), (1, 1_000, 0));
+    assert_eq!((&views[0].name, &views[0].address), (&name("b"), &b.address()));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn messages_go_to_who_they_are_for_or_to_nobody() {
+    let authority = Authority::new();
+    let a = authority.agent("a.paris.nephila.internal");
+    let mut b = authority.agent("b.paris.nephila.internal");
+    // At b's address there is no c.
+    a.peers.send(&name("c"), &b.address(), &message(1)).unwrap();
+    wait_until(|| a.peers.peers().iter().any(|peer| peer.name == name("c") && peer.last_error.is_some()))
+        .await;
+    let view = a.peers.peers().remove(0);
+    assert!(!view.connected && view.dropped == 1 && view.waiting_bytes == 0, "{view:?}");
+    assert!(view.last_error.as_ref().unwrap().contains("certificate"), "{view:?}");
+    a.send(&b, 2);
+    assert_eq!(b.next().await, ("a".to_owned(), message(2)));
+    a.peers.forget(&name("c"));
+    assert_eq!(a.peers.peers().len(), 1);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_peer_that_restarts_is_found_again() {
+    let authority = Authority::new();
+    let a = authority.agent("a.paris.nephila.internal");
+    let dir = authority.make(terms("b.paris.nephila.internal"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let mut b = Agent::start(Identity::read(&dir).unwrap(), listener, limits());
+    a.send(&b, 1);
+    assert_eq!(b.next().await.1, message(1));
+    wait_until(|| a.peers.is_connected(&name("b"))).await;
+    drop(b);
+    wait_until(|| !a.peers.is_connected(&name("b"))).await;
+    // What is said meanwhile may be lost: it is repeated, as the protocol above does.
+    let mut b = Agent::start(Identity::read(&dir).unwrap(), TcpListener::bind(at).unwrap(), limits());
+    let heard = within(async {
+        loop {
+            a.send(&b, 2);
+            let next = tokio::time::timeout(Duration::from_millis(20), b.inbox.recv()).await;
+            if let Ok(Some(heard)) = next {
+                return heard;
+            }
+        }
+    });
+    assert_eq!(heard.await, (name("a"), message(2)));
+    wait_until(|| a.peers.is_connected(&name("b"))).await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn whoever_is_not_spoken_to_is_left() {
+    let authority = Authority::new();
+    let limits = Limits { idle_timeout: Duration::from_millis(50), ..limits() };
+    let a = authority.agent_with("a.paris.nephila.internal", limits);
+    let mut b = authority.agent("b.paris.nephila.internal");
+    for number in 0..3 {
+        a.send(&b, number);
+        assert_eq!(b.next().await.1, message(number));
+        wait_until(|| a.peers.peers().is_empty()).await;
+    }
+    assert_eq!(b.peers.counts().accepted, 3);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn limits_hold() {
+    let authority = Authority::new();
+    let limits = Limits {
+        message_bytes_max: 1_000,
+        links_max: 2,
+        handshakes_max: 2,
+        handshake_timeout: Duration::from_millis(300),
+        ..limits()
+    };
+    let a = authority.agent_with("a.paris.nephila.internal", limits.clone());
+    let mut b = authority.agent_with("b.paris.nephila.internal", limits);
+    let long = Message { number: 1, text: "x".repeat(1_000) };
+    let refused = a.peers.send(&b.name(), &b.address(), &long);
+    assert_eq!(refused, Err(NotSent::TooLong { bytes: 1_003, bytes_max: 1_000 }));
+    for peer in ["c", "d"] {
+        a.peers.send(&name(peer), "127.0.0.1:1", &message(1)).unwrap();
+    }
+    assert_eq!(a.peers.send(&b.name(), &b.address(), &message(1)), Err(NotSent::TooManyPeers(2)));
+    assert_eq!(a.peers.counts().not_queued, 2);
+    a.peers.forget(&name("c"));
+    a.send(&b, 2);
+    assert_eq!(b.next().await.1, message(2));
+
+    // Two may be silent for a while; a third is turned away at once, and in the end all are.
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(TcpStream::connect(b.peers.address()).await.unwrap());
+    }
+    assert_eq!(within(silent[2].read_u8()).await.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    for mut stream in silent {
+        assert!(within(stream.read_u8()).await.is_err());
+    }
+    a.send(&b, 3);
+    assert_eq!(b.next().await.1, message(3));
+    assert_eq!(b.peers.counts().refused, 3);
+}
+
+/// A connection that its agent has forgotten, as after a crash, gives way to the next one of that agent.
+#[tokio::test(flavor = "current_thread")]
+async fn the_newest_connection_of_a_peer_counts() {
+    let authority = Authority::new();
+    let mut a = authority.agent("a.paris.nephila.internal");
+    let dir = authority.make(terms("b.paris.nephila.internal"));
+    let tls = raw::tls(&authority.pem(), Some(&dir), &[&rustls::version::TLS13]);
+    let mut old = raw::connect(a.peers.address(), &tls, "a.paris.nephila.internal").await.unwrap();
+    wait_until(|| a.peers.counts().accepted == 1).await;
+    let b = Agent::start(Identity::read(&dir).unwrap(), listener(), limits());
+    b.send(&a, 1);
+    assert_eq!(a.next().await, ("b".to_owned(), message(1)));
+    let mut rest = Vec::new();
+    // However it ends.
+    let _ = within(old.read_to_end(&mut rest)).await;
+    wait_until(|| b.peers.is_connected(&name("a"))).await;
+    assert_eq!((a.peers.counts().accepted, a.peers.counts().refused), (2, 0));
+}
