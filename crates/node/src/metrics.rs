@@ -335,6 +335,18 @@ mod tests {
                 let answer = ask(address, question).await;
                 assert_eq!(answer.get(9..9 + status.len()), Some(status), "{answer}");
             }
+            // Ten million random bytes.
+            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+            for _ in 0..160 {
+                let word = || {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    random.to_le_bytes()
+                };
+                let noise: Vec<u8> = std::iter::repeat_with(word).take(8_000).flatten().collect();
+                ask(address, &noise).await;
+            }
             let endless = [b"GET /metrics HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 1 << 20]].concat();
             assert!(ask(address, &endless).await.starts_with("HTTP/1.1 431 "));
             let again = ask(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await;

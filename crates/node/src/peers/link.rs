@@ -170,7 +170,7 @@ impl Link {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             let stream = identity.connect(&self.name, stream).await?;
-            let mut builder = http2::Builder::new(tasks.clone());
+            let mut builder = http2::Builder::new(tasks.starter());
             builder
                 .timer(TokioTimer::new())
                 .keep_alive_interval(limits.ping_every)

@@ -35,7 +35,7 @@ use link::Link;
 pub use link::PeerView;
 pub use name::{Name, NotAName};
 pub use serve::Inbox;
-use serve::{Counters, Server};
+use serve::{Counters, Server, Speaking};
 use tasks::lock;
 
 /// How much of everything there may be.
@@ -149,11 +149,13 @@ pub struct Peers<M> {
     queued_bytes: AtomicU64,
     not_queued: AtomicU64,
     links: Arc<Mutex<Links>>,
+    speaking: Arc<Speaking>,
     of: PhantomData<fn(M)>,
 }
 
 impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
-    /// Starts to listen. Everything runs on the runtime that this is called in.
+    /// Starts to listen. Everything runs on the runtime that this is called in; messages can be sent and taken anywhere. One that
+    /// stands still for longer than `ping_timeout` is taken for dead by its peers.
     pub fn start(
         identity: Identity,
         listener: std::net::TcpListener,
@@ -164,6 +166,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         let (server, inbox) = Server::new(Arc::clone(&identity), Arc::clone(&limits), Arc::clone(&counters));
+        let speaking = server.speaking();
         let runtime = Handle::current();
         let serving = runtime.spawn(server.run(listener)).abort_handle();
         let peers = Peers {
@@ -177,6 +180,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
             queued_bytes: AtomicU64::new(0),
             not_queued: AtomicU64::new(0),
             links: Arc::default(),
+            speaking,
             of: PhantomData,
         };
         Ok((peers, inbox))
@@ -267,6 +271,13 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
     /// Whether the connection to a peer stands.
     pub fn is_connected(&self, peer: &Name) -> bool {
         lock(&self.links).get(peer).is_some_and(|(link, _)| link.view().connected)
+    }
+
+    /// Those whose connections to us stand, by name.
+    pub fn speakers(&self) -> Vec<Name> {
+        let mut names = self.speaking.names();
+        names.sort();
+        names
     }
 
     /// What has happened so far.

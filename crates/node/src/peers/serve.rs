@@ -130,6 +130,11 @@ impl<M: DeserializeOwned + Send + 'static> Server<M> {
         (server, Inbox { received })
     }
 
+    /// Who speaks to us.
+    pub(super) fn speaking(&self) -> Arc<Speaking> {
+        Arc::clone(&self.speaking)
+    }
+
     /// Accepts connections for ever; with this future all of them end.
     pub(super) async fn run(self, listener: TcpListener) {
         let mut tasks = JoinSet::new();
@@ -170,7 +175,7 @@ impl<M: DeserializeOwned + Send + 'static> Server<M> {
             async move { Ok::<_, Infallible>(deliver.answer(request).await) }
         });
         let limits = &self.limits;
-        let mut builder = http2::Builder::new(tasks.clone());
+        let mut builder = http2::Builder::new(tasks.starter());
         builder
             .timer(TokioTimer::new())
             .keep_alive_interval(limits.ping_every)
@@ -192,7 +197,7 @@ impl<M: DeserializeOwned + Send + 'static> Server<M> {
 /// Who speaks: each peer over one connection, the newest. One that the peer has given up without our knowing says nothing
 /// after the one that follows it.
 #[derive(Debug, Default)]
-struct Speaking(Mutex<HashMap<Name, Speaker>>);
+pub(super) struct Speaking(Mutex<HashMap<Name, Speaker>>);
 
 /// The connection that a peer has.
 #[derive(Debug)]
@@ -212,6 +217,11 @@ struct Turn {
 }
 
 impl Speaking {
+    /// All of them.
+    pub(super) fn names(&self) -> Vec<Name> {
+        lock(&self.0).keys().cloned().collect()
+    }
+
     /// Ends the connection that a peer has, and waits until it has ended.
     async fn take_over(&self, peer: &Name) -> Turn {
         let (stop, stopped) = oneshot::channel();

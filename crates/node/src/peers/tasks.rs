@@ -1,7 +1,7 @@
 //! The tasks of one connection, which end with it.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hyper::rt::Executor;
 use tokio::task::JoinSet;
@@ -11,11 +11,16 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where hyper starts what it needs besides the connection itself. What is left is ended when this is dropped.
-#[derive(Clone, Debug, Default)]
+/// What hyper runs besides the connection itself. All of it is ended when this is dropped.
+#[derive(Debug, Default)]
 pub(super) struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
 impl Tasks {
+    /// Where hyper starts its tasks.
+    pub(super) fn starter(&self) -> Starter {
+        Starter(Arc::downgrade(&self.0))
+    }
+
     /// Ends all, and returns when they have.
     pub(super) async fn end(self) {
         let mut tasks = std::mem::take(&mut *lock(&self.0));
@@ -23,10 +28,16 @@ impl Tasks {
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
+/// Starts tasks while the connection is there. Tasks have one themselves, so that it must not keep them.
+#[derive(Clone, Debug)]
+pub(super) struct Starter(Weak<Mutex<JoinSet<()>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Starter {
     fn execute(&self, task: F) {
-        let mut tasks = lock(&self.0);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+        if let Some(tasks) = self.0.upgrade() {
+            let mut tasks = lock(&tasks);
+            while tasks.try_join_next().is_some() {}
+            tasks.spawn(task);
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Agents that are what they say: what they send arrives, again after a restart, and only as fast as it can.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use nephila_node::peers::{Identity, Limits, NotSent, ca};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use crate::raw;
 use crate::site::*;
@@ -58,7 +59,7 @@ async fn a_peer_that_restarts_is_found_again() {
     let authority = Authority::new();
     let a = authority.agent("a.paris.nephila.internal");
     let dir = authority.make(terms("b.paris.nephila.internal"));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listener();
     let at = listener.local_addr().unwrap();
     let mut b = Agent::start(Identity::read(&dir).unwrap(), listener, limits());
     a.send(&b, 1);
@@ -67,7 +68,8 @@ async fn a_peer_that_restarts_is_found_again() {
     drop(b);
     wait_until(|| !a.peers.is_connected(&name("b"))).await;
     // What is said meanwhile may be lost: it is repeated, as the protocol above does.
-    let mut b = Agent::start(Identity::read(&dir).unwrap(), TcpListener::bind(at).unwrap(), limits());
+    let mut b =
+        Agent::start(Identity::read(&dir).unwrap(), std::net::TcpListener::bind(at).unwrap(), limits());
     let heard = within(async {
         loop {
             a.send(&b, 2);
@@ -150,4 +152,67 @@ async fn the_newest_connection_of_a_peer_counts() {
     let _ = within(old.read_to_end(&mut rest)).await;
     wait_until(|| b.peers.is_connected(&name("a"))).await;
     assert_eq!((a.peers.counts().accepted, a.peers.counts().refused), (2, 0));
+}
+
+/// Passes bytes on between an agent and a port of its own, until it is told to keep them.
+async fn relay(to: SocketAddr, silent: watch::Receiver<bool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((from, _)) = listener.accept().await {
+            let to = TcpStream::connect(to).await.unwrap();
+            let mut silent = silent.clone();
+            tokio::spawn(async move {
+                let (mut from, mut to) = (from, to);
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut from, &mut to) => {}
+                    // As a machine that lost its power: nothing comes any more, not even an end.
+                    () = async { drop(silent.wait_for(|silent| *silent).await) } => std::future::pending().await,
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_peer_that_is_silently_gone_is_noticed_on_both_sides() {
+    let authority = Authority::new();
+    let (ping_every, ping_timeout) = (Duration::from_millis(20), Duration::from_millis(200));
+    let limits = Limits { ping_every, ping_timeout, handshake_timeout: ping_timeout, ..limits() };
+    let a = authority.agent_with("a.paris.nephila.internal", limits.clone());
+    let mut b = authority.agent_with("b.paris.nephila.internal", limits);
+    let (go_silent, silent) = watch::channel(false);
+    let address = relay(b.peers.address(), silent).await.to_string();
+    a.peers.send(&b.name(), &address, &message(1)).unwrap();
+    assert_eq!(b.next().await.1, message(1));
+    wait_until(|| a.peers.is_connected(&b.name())).await;
+    assert_eq!(b.peers.speakers(), [name("a")]);
+    go_silent.send(true).unwrap();
+    wait_until(|| !a.peers.is_connected(&b.name())).await;
+    wait_until(|| b.peers.speakers().is_empty()).await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn nothing_is_left_of_who_ends() {
+    let authority = Authority::new();
+    let limits = Limits { inbox_bytes_max: 1_000, ..limits() };
+    let a = authority.agent_with("a.paris.nephila.internal", limits.clone());
+    let b = authority.agent_with("b.paris.nephila.internal", limits);
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for number in 0..1_000 {
+        a.send(&b, number);
+    }
+    b.send(&a, 1);
+    wait_until(|| a.peers.is_connected(&b.name()) && b.peers.is_connected(&a.name())).await;
+    wait_until(|| b.peers.counts().received > 10).await;
+    // What came to it can still be taken, and what did not find room there is gone.
+    let Agent { peers, inbox } = b;
+    drop(peers);
+    a.peers.forget(&name("b"));
+    // Of a, only who listens.
+    wait_until(|| alive() == 1).await;
+    drop(a);
+    wait_until(|| alive() == 0).await;
+    drop(inbox);
 }
