@@ -416,5 +416,5 @@ fn certificates_of_a_site() {
         assert!(code == Some(status) && error.contains(part), "{error}");
     }
     let (code, _, error) = run(dir, &["ca", "--out", "site", "--site", "rome", "d"]);
-    assert!(code == Some(1) && error.contains("does not belong to agent d of site rome"), "{error}");
+    assert!(code == Some(1) && error.contains("site/ca is not the authority of site rome"), "{error}");
 }

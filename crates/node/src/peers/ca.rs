@@ -41,11 +41,14 @@ pub enum CaError {
     /// A file could not be read.
     #[error("cannot read {}", .0.display())]
     Read(PathBuf, #[source] io::Error),
+    /// The authority that is there cannot make agents of this site.
+    #[error("{path} is not the authority of site {site}: give the name of its own site, or choose another --out", path = .0.display(), site = .1)]
+    OtherSite(PathBuf, Name),
     /// The key of the authority is no key.
     #[error("{} is not a key that `nephila ca` made", .0.display())]
     NotAKey(PathBuf, #[source] rcgen::Error),
     /// What is there does not fit the authority or the agent.
-    #[error("{} does not belong to agent {agent} of site {site} and the authority beside it: choose another --out, or move it away", .path.display())]
+    #[error("{} is not agent {agent} of site {site} by the authority in the same --out: move it away, or choose another --out", .path.display())]
     Foreign {
         /// What does not fit.
         path: PathBuf,
@@ -111,12 +114,13 @@ pub fn make(out: &Path, site: &Name, agents: &[Name]) -> Result<Made, CaError> {
         if let Err(source) = identity::check(&ca.join(CA_CERTIFICATE), &certificate, name, site) {
             if until.is_some() {
                 fs::remove_dir_all(&dir).map_err(|error| CaError::Write(dir.clone(), error))?;
-            } else if matches!(source, IdentityError::Expired(_)) {
+                return Err(CaError::OtherSite(ca, site.clone()));
+            }
+            if matches!(source, IdentityError::Expired(_)) {
                 return Err(CaError::Expired(dir));
             }
-            let path = if until.is_some() { ca } else { dir };
-            let source = Box::new(source);
-            return Err(CaError::Foreign { path, agent: name.clone(), site: site.clone(), source });
+            let (agent, site, source) = (name.clone(), site.clone(), Box::new(source));
+            return Err(CaError::Foreign { path: dir, agent, site, source });
         }
         made.agents.push(MadeAgent { name: name.clone(), dir, until });
     }
@@ -253,11 +257,11 @@ mod tests {
         make(out, &name("paris"), &[name("a")]).unwrap();
         let before = files(out);
         // The authority is that of another site; the agent is there already, or is not.
-        for agent in ["a", "b"] {
-            let error = make(out, &name("rome"), &[name(agent)]).unwrap_err();
-            assert!(matches!(error, CaError::Foreign { .. }), "{error:?}");
-            assert_eq!(files(out), before);
-        }
+        let there = make(out, &name("rome"), &[name("a")]).unwrap_err();
+        assert!(matches!(there, CaError::Foreign { .. }), "{there:?}");
+        let not_there = make(out, &name("rome"), &[name("b")]).unwrap_err();
+        assert!(matches!(not_there, CaError::OtherSite(..)), "{not_there:?}");
+        assert_eq!(files(out), before);
         // What is there is no agent, or another one.
         fs::create_dir(out.join("agents/c")).unwrap();
         fs::rename(out.join("agents/a"), out.join("agents/d")).unwrap();
