@@ -8,9 +8,9 @@ use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
     BenchOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions, GapOptions,
-    HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, Setup,
-    WebSpeedOptions, WorkOptions, bench, connections, first_page, frontier, frontier_work, full_disk, gap,
-    handshakes, hostile, kills, many_hosts, memory, web_speed,
+    HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, RingOptions,
+    Setup, WebSpeedOptions, WorkOptions, bench, connections, first_page, frontier, frontier_work, full_disk,
+    gap, handshakes, hostile, kills, many_hosts, memory, ring, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -113,6 +113,12 @@ pub(crate) fn command() -> Command {
         .subcommand(experiment_command("first-page", "Measure the time from the start to the first page"))
         .subcommands(connection_commands())
         .subcommands(frontier_commands())
+        .subcommand(
+            experiment_command("ring", "Measure how evenly agents share, and that nothing moves needlessly")
+                .arg(option("seeds", "N", "How many seeds are averaged over [default: 20]"))
+                .arg(option("keys", "N", "Random keys, each time [default: 2000000]"))
+                .arg(option("plot", "FILE", "Write a plot here, as SVG")),
+        )
 }
 
 /// The frontier on disk.
@@ -281,6 +287,17 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
                 plot: matches.get_one::<String>("plot").map(PathBuf::from),
             };
             frontier(&setup, &options)?
+        }
+        "ring" => {
+            let default = RingOptions::default();
+            let options = RingOptions {
+                seed,
+                seeds: number(matches, "seeds", default.seeds)?,
+                keys: number(matches, "keys", default.keys)?,
+                plot: matches.get_one::<String>("plot").map(PathBuf::from),
+                ..default
+            };
+            ring(&setup, &options)?
         }
         "connections" => {
             let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;

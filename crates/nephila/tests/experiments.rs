@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use nephila_lab::experiment::{
-    FrontierExperiment, FullDiskOptions, HandshakesOptions, HostileOptions, KillsOptions, Outcome, Setup,
-    frontier, full_disk, handshakes, hostile, kills,
+    FrontierExperiment, FullDiskOptions, HandshakesOptions, HostileOptions, KillsOptions, Outcome,
+    RingOptions, Setup, frontier, full_disk, handshakes, hostile, kills, ring,
 };
 use nephila_lab::web::{Kinds, PageBytes, kinds};
 
@@ -73,4 +73,14 @@ fn a_frontier_that_was_killed_knows_everything() {
     let bar = outcome.bars.iter().find(|bar| bar.what == "URLs known after kill -9");
     assert!(bar.is_some_and(|bar| bar.met), "{outcome}");
     assert!(outcome.figures["drained_urls"].as_u64() >= Some(5_000), "{outcome}");
+}
+
+/// How long the table takes is for `nephila lab`.
+#[test]
+fn agents_share_evenly_and_nothing_moves_needlessly() {
+    let options = RingOptions { seeds: 2, keys: 20_000, agents: vec![2, 3, 10], ..RingOptions::default() };
+    let outcome = ring(&setup(), &options).unwrap();
+    let missed: Vec<_> =
+        outcome.bars.iter().filter(|bar| !bar.met && !bar.what.contains("processor time")).collect();
+    assert!(missed.is_empty() && outcome.bars.len() == 4, "{outcome}");
 }

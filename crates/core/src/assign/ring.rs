@@ -1,8 +1,8 @@
 //! Which agent is nearest to a partition, or to anything else that needs one agent that all agree on.
 //!
 //! Each key has each agent at some distance, which depends on nothing but the two and the agent's capacity; it belongs to the
-//! nearest. That is weighted rendezvous hashing. The other way, several points an agent on a circle, gives each agent its share
-//! less exactly: `nephila lab ring` compares them.
+//! nearest. That is weighted rendezvous hashing. The other way, several points an agent on a circle, shares keys less evenly, and
+//! partitions too as long as agents are few: `nephila lab ring` compares them.
 //!
 //! # The distance
 //! All agents of all versions have to agree on it, so it is computed with integers only:
