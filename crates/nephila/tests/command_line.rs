@@ -90,6 +90,7 @@ fn mistakes_are_told_with_what_to_do() {
         (&["crawl", "http://a.test/", "--config", "none.toml"], &["none.toml: cannot be read"]),
         (&["crawl", "http://a.test/", "--out", "."], &["is not a crawl"]),
         (&["crawl", "http://a.test/", "--fresh", "--out", "."], &["is not a crawl"]),
+        (&["crawl", "--out", "nowhere"], &["nowhere to go on with", "a URL to begin one"]),
         (&["status"], &["no crawl below the current directory"]),
         (&["status", "--out", "nowhere"], &["no crawl in nowhere"]),
         (&["status", "--foo"], &["--foo: unknown flag"]),

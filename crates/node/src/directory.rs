@@ -51,6 +51,11 @@ pub enum DirectoryError {
     /// There is no crawl there.
     #[error("there is no crawl in {0}: name its directory with --out")]
     NoCrawl(PathBuf),
+    /// There is no crawl there, and nothing to begin one from.
+    #[error(
+        "there is no crawl in {0} to go on with: name the directory of one with --out, or a URL to begin one there"
+    )]
+    NothingThere(PathBuf),
     /// No crawl was named, and there is none near.
     #[error("there is no crawl below the current directory: name its directory with --out")]
     NoneNear,
@@ -256,7 +261,7 @@ pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Ur
     if !dir.join(RECORD).exists() {
         check_free(dir)?;
         return if seeds.is_empty() {
-            Err(DirectoryError::NoSeeds)
+            Err(DirectoryError::NothingThere(dir.to_owned()))
         } else {
             Ok((Start::New, seeds.to_vec()))
         };
