@@ -463,10 +463,10 @@ impl Run {
             // The next start need not fold the journal again; unless there are records in it that nobody here was told of.
             if status.unsettled == 0 {
                 agent.end(run_elapsed);
-                store.tidy().map_err(WriteError::from)?;
-                let job = snapshot(agent, store, pointed, end, now).map_err(WriteError::from)?;
-                let done = job.run().map_err(WriteError::from)?;
-                store.end_snapshot(done).map_err(WriteError::from)?;
+                store.tidy().map_err(WriteError::Store)?;
+                let job = snapshot(agent, store, pointed, end, now).map_err(WriteError::Store)?;
+                let done = job.run().map_err(WriteError::Store)?;
+                store.end_snapshot(done).map_err(WriteError::Store)?;
             }
             nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
                 .map_err(CrawlError::Index)?;

@@ -56,6 +56,9 @@ pub enum WriteError {
     /// The journal failed.
     #[error("cannot write the journal")]
     Journal(#[from] nephila_store::Error),
+    /// Sieve and queues cannot be opened, read or written down.
+    #[error("cannot use the store of the crawl{}", advice(.0))]
+    Store(#[source] nephila_store::Error),
     /// The log of fetches failed.
     #[error("cannot write the log of fetches")]
     Log(#[source] std::io::Error),
@@ -85,10 +88,22 @@ impl WriteError {
     pub fn is_disk_full(&self) -> bool {
         match self {
             WriteError::Archive(error) => error.kind() == nephila_archive::ErrorKind::DiskFull,
-            WriteError::Journal(error) => error.kind() == nephila_store::ErrorKind::DiskFull,
+            WriteError::Journal(error) | WriteError::Store(error) => {
+                error.kind() == nephila_store::ErrorKind::DiskFull
+            }
             WriteError::Log(error) => nephila_disk::is_full(error),
             WriteError::NoJournal(_) | WriteError::LostPages { .. } => false,
         }
+    }
+}
+
+/// What to do about a store that the disk does not keep.
+fn advice(error: &nephila_store::Error) -> &'static str {
+    match error {
+        nephila_store::Error::Corrupt { .. } => {
+            " (put it back from a copy, or start over with --fresh, which sets aside what is there)"
+        }
+        _ => "",
     }
 }
 
@@ -315,7 +330,7 @@ fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)
         }
         if let Some(thread) = snapshots.take_if(|thread| !open || thread.is_finished()) {
             match thread.join() {
-                Ok(snapshot) => done(Written::Snapshot(snapshot?)),
+                Ok(snapshot) => done(Written::Snapshot(snapshot.map_err(WriteError::Store)?)),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -352,12 +367,13 @@ pub fn open(
 ) -> Result<Opened, WriteError> {
     let options = store_options(config);
     let warcs = directory::archive(dir);
-    if !EmbeddedStore::exists(&*disk, dir)? && has_warcs(&*disk, &warcs)? {
+    if !EmbeddedStore::exists(&*disk, dir).map_err(WriteError::Store)? && has_warcs(&*disk, &warcs)? {
         return Err(WriteError::NoJournal(warcs));
     }
     let mut recovery = nephila_archive::recover(&disk, &warcs)?;
     let mut replay = Replay::new(agent, now, Some(&recovery));
-    let (store, journal) = EmbeddedStore::open(disk.clone(), dir, options, &mut replay)?;
+    let (store, journal) =
+        EmbeddedStore::open(disk.clone(), dir, options, &mut replay).map_err(WriteError::Store)?;
     let Replay { lost, pointed, .. } = replay;
     let (explained, others) = lost.finish();
     if !others.is_empty() && !config.refetch_missing {

@@ -145,3 +145,18 @@ fn an_archive_without_its_journal_is_refused() {
         }
     }
 }
+
+/// It is not for want of writing that it cannot be used.
+#[test]
+fn a_damaged_store_says_so() {
+    let disk = SimDisk::new(1);
+    end(run(&disk, false, &["a"]));
+    let mut file = disk.open(Path::new(JOURNAL), Mode::Append).unwrap();
+    file.truncate(0).unwrap();
+    file.append(&[b'x'; 100]).unwrap();
+    assert!(refused(&disk).starts_with("cannot use the store of the crawl"), "{}", refused(&disk));
+    // What the disk did to it nobody can put right by another command.
+    let corrupt = nephila_store::Error::Corrupt { path: JOURNAL.into(), place: 7, what: "a wrong checksum" };
+    let error = WriteError::Store(corrupt).to_string();
+    assert!(error.contains("--fresh"), "{error}");
+}
