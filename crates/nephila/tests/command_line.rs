@@ -353,7 +353,8 @@ fn a_running_crawl_listens() {
     wait_until("the end", || running.0.try_wait().unwrap().is_some());
     assert_eq!(running.0.wait().unwrap().code(), Some(3));
     assert!(!dir.join("one/control.sock").exists());
-    asked(&["status"], "stopped after");
+    asked(&["status"], ": `nephila stop` asked for it\n");
+    asked(&["status", "--json"], "\"stop_reason\":\"stopped\"");
 }
 
 #[test]

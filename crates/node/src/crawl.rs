@@ -410,7 +410,7 @@ impl Run {
                     store: &mut self.store,
                     dir: &self.dir,
                     running: true,
-                    finished: false,
+                    stop_reason: None,
                 };
                 // Whoever asked may have gone.
                 let _ = reply.send(crawl.answer(&question, now));
@@ -470,15 +470,15 @@ impl Run {
             }
             nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
                 .map_err(CrawlError::Index)?;
-            if reason == StopReason::Finished {
-                directory.mark_finished()?;
-            }
+            directory.mark_ended(reason)?;
             Ok(())
         });
         match closed {
             Err(error) if error.exit_code() == StopReason::DiskFull.exit_code() => {
                 crate::display::error(&error);
                 reason = StopReason::DiskFull;
+                // If there is room for that.
+                let _ = directory.mark_ended(reason);
             }
             closed => closed?,
         }

@@ -1,6 +1,6 @@
 //! The directory of a crawl: what is where in it, who may use it, and whether a command may go on with it.
 //!
-//! `crawl.toml` records the settings of the last run, the seeds of all runs and whether the crawl is finished; it is also a
+//! `crawl.toml` records the settings of the last run, the seeds of all runs and why the last one ended; it is also a
 //! file for `--config`. It is written before anything is fetched and replaced atomically, so that it is there and whole
 //! whenever the directory holds anything else. One process at a time holds the lock.
 //!
@@ -12,6 +12,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use nephila_core::agent::StopReason;
 use nephila_core::settings::Private;
 use nephila_core::url::{Fingerprint, Host, Url};
 
@@ -168,8 +169,8 @@ pub struct Recorded {
     pub config: Config,
     /// The seeds of all runs.
     pub seeds: Vec<Url>,
-    /// Whether every URL of it is settled.
-    pub finished: bool,
+    /// Why the last run ended; nothing while one runs, or if it could not say.
+    pub stop_reason: Option<StopReason>,
 }
 
 impl Recorded {
@@ -192,9 +193,9 @@ impl Recorded {
         let layer = Layer::text(RECORD, dir, &text, &mut mistakes);
         let config = Config::build(&[layer], &mut mistakes);
         let seeds = seeds::read(&config, &mut mistakes);
-        let finished = notes.and_then(|notes| notes.get("finished")?.as_bool()).unwrap_or(false);
+        let stop_reason = notes.and_then(|notes| StopReason::named(notes.get("stop_reason")?.as_str()?));
         match mistakes.check() {
-            Ok(()) => Ok(Recorded { config, seeds, finished }),
+            Ok(()) => Ok(Recorded { config, seeds, stop_reason }),
             Err(mistakes) => Err(DirectoryError::Damaged { path, mistakes }),
         }
     }
@@ -269,7 +270,8 @@ pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Ur
     let mut recorded = Recorded::load(dir)?;
     recorded.scope_differences(dir, config)?;
     let seeds_added = seeds::merge(&mut recorded.seeds, seeds);
-    if recorded.finished && seeds_added == 0 && !recorded.is_widened_by(config) {
+    let finished = recorded.stop_reason == Some(StopReason::Finished);
+    if finished && seeds_added == 0 && !recorded.is_widened_by(config) {
         return Ok((Start::Finished, recorded.seeds));
     }
     Ok((Start::Resume { seeds_added }, recorded.seeds))
@@ -356,22 +358,24 @@ impl Directory {
                 let lines: String = seeds.iter().map(|seed| format!("{seed}\n")).collect();
                 directory.replace(SEEDS, &lines)?;
             }
-            directory.record(false)?;
+            directory.record(None)?;
         }
         Ok((directory, start, seeds))
     }
 
-    /// Records that every URL of the crawl is settled.
-    pub fn mark_finished(&self) -> Result<(), DirectoryError> {
-        self.record(true)
+    /// Records why the run ended.
+    pub fn mark_ended(&self, reason: StopReason) -> Result<(), DirectoryError> {
+        self.record(Some(reason))
     }
 
-    fn record(&self, finished: bool) -> Result<(), DirectoryError> {
+    fn record(&self, stop_reason: Option<StopReason>) -> Result<(), DirectoryError> {
+        let ended = stop_reason.map(|reason| format!("stop_reason = \"{}\"\n", reason.name()));
         let version = env!("CARGO_PKG_VERSION");
         let text = format!(
             "# A crawl by nephila. `nephila crawl --out` with this directory goes on with it.\n{}\n\
-             [{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\nfinished = {finished}\n",
-            self.settings
+             [{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\n{}",
+            self.settings,
+            ended.unwrap_or_default()
         );
         self.replace(RECORD, &text)
     }
@@ -536,7 +540,7 @@ mod tests {
             Directory::open(&dir, &config(first), &urls(&["https://a.test/", "https://b.test/x"])).unwrap();
         assert_eq!(start, Start::New);
         if finished {
-            directory.mark_finished().unwrap();
+            directory.mark_ended(StopReason::Finished).unwrap();
         }
         drop(directory);
         let planned = plan(&dir, &config(flags), &urls(seeds));

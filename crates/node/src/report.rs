@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use nephila_core::agent::{HostCounts, HostView, Status};
+use nephila_core::agent::{HostCounts, HostView, Status, StopReason};
 use nephila_core::record::{Block, Failure, How, Pointer};
 use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
@@ -229,17 +229,19 @@ impl Why {
     }
 }
 
-/// What a crawl is doing, as an answer. `running` is false when the files of a stopped crawl were read.
-pub fn status(status: &Status, elapsed_s: f64, running: bool, finished: bool) -> Response {
+/// What a crawl is doing, as an answer. `running` is false when the files of a stopped crawl were read, which may say why it
+/// stopped.
+pub fn status(status: &Status, elapsed_s: f64, running: bool, stop_reason: Option<StopReason>) -> Response {
     let totals = &status.totals;
-    let state = match (running, finished) {
+    let state = match (running, stop_reason) {
         (true, _) if status.stopping => "stopping",
         (true, _) if status.paused => "paused",
         (true, _) => "running",
-        (false, true) => "finished",
-        (false, false) => "stopped",
+        (false, Some(StopReason::Finished)) => "finished",
+        (false, _) => "stopped",
     };
-    let mut text = format!("{state} after {}\n", span(elapsed_s));
+    let why = if running { "" } else { why_stopped(stop_reason) };
+    let mut text = format!("{state} after {}{why}\n", span(elapsed_s));
     let _ = writeln!(
         text,
         "  {}, {} failed, {} forbidden by robots.txt, {}",
@@ -262,9 +264,28 @@ pub fn status(status: &Status, elapsed_s: f64, running: bool, finished: bool) ->
     if !totals.failures.is_empty() {
         let _ = writeln!(text, "  failed attempts: {}", failures(&totals.failures));
     }
-    let mut json = json!({ "schema": 1, "state": state, "elapsed_s": elapsed_s });
+    let stop_reason = stop_reason.map(StopReason::name);
+    let mut json = json!({ "schema": 1, "state": state, "elapsed_s": elapsed_s, "stop_reason": stop_reason });
     merge(&mut json, status);
     Response::Report { text, json }
+}
+
+fn why_stopped(reason: Option<StopReason>) -> &'static str {
+    match reason {
+        Some(StopReason::Finished) => ": every URL is settled",
+        Some(StopReason::Waiting) => ": URLs wait, and none was due within --max-wait",
+        Some(StopReason::MaxPages) => ": --max-pages is reached",
+        Some(StopReason::MaxBytes) => ": --max-bytes is reached",
+        Some(StopReason::MaxTime) => ": --max-time is reached",
+        Some(StopReason::MaxUrls) => ": what --max-urls let in is settled",
+        Some(StopReason::NoSeed) => ": no seed could be fetched",
+        Some(StopReason::Stopped) => ": `nephila stop` asked for it",
+        Some(StopReason::Interrupted) => ": it was interrupted",
+        Some(StopReason::Terminated) => ": it was told to terminate",
+        Some(StopReason::DiskFull) => ": the disk is full",
+        Some(StopReason::Error) => ": an error made it impossible to go on",
+        None => ": it was killed, or could not go on; the same command tries again",
+    }
 }
 
 /// The hosts of a crawl, as an answer; `hosts` are in their order already, `all` is how many there are.
@@ -461,13 +482,15 @@ mod tests {
             paused: false,
             stopping: false,
         };
-        for (running, finished, word) in
-            [(true, false, "running"), (false, true, "finished"), (false, false, "stopped")]
-        {
-            let Response::Report { text, json } = status(&status_of, 61.0, running, finished) else {
-                panic!()
-            };
-            assert!(text.starts_with(&format!("{word} after 1m 1s\n  12,345 pages")), "{text}");
+        for (running, reason, word, why) in [
+            (true, None, "running", ""),
+            (false, Some(StopReason::Finished), "finished", ": every URL is settled"),
+            (false, Some(StopReason::MaxPages), "stopped", ": --max-pages is reached"),
+            (false, None, "stopped", ": it was killed, or could not go on; the same command tries again"),
+        ] {
+            let Response::Report { text, json } = status(&status_of, 61.0, running, reason) else { panic!() };
+            assert!(text.starts_with(&format!("{word} after 1m 1s{why}\n  12,345 pages")), "{text}");
+            assert_eq!(json["stop_reason"], json!(reason.map(StopReason::name)));
             assert!(text.contains("hosts: 1 being asked, 2,000 waiting for their delay"), "{text}");
             assert!(text.contains("failed attempts: timeout 30, dns 2"), "{text}");
             assert_eq!((&json["state"], &json["totals"]["pages"]), (&json!(word), &json!(12_345)));

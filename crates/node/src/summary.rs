@@ -458,21 +458,7 @@ mod tests {
         for field in objects.iter().flat_map(|object| object.as_object().unwrap().keys()) {
             assert!(document.contains(&format!("`{field}`")), "{field} is not in docs/json.md");
         }
-        use StopReason::*;
-        for reason in [
-            Finished,
-            Waiting,
-            MaxPages,
-            MaxBytes,
-            MaxTime,
-            MaxUrls,
-            NoSeed,
-            Stopped,
-            Interrupted,
-            Terminated,
-            DiskFull,
-            Error,
-        ] {
+        for reason in StopReason::ALL {
             let row = format!("| `{}` | {} |", reason.name(), reason.exit_code());
             assert!(document.contains(&row), "{row} is not in docs/json.md");
         }

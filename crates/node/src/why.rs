@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use nephila_core::agent::{Agent, HostView, RobotsView};
+use nephila_core::agent::{Agent, HostView, RobotsView, StopReason};
 use nephila_core::record::{Failure, Outcome, Record, RobotsRecord, Settled};
 use nephila_core::time::Now;
 use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
@@ -40,7 +40,8 @@ pub(crate) struct Crawl<'a, S> {
     pub store: &'a mut S,
     pub dir: &'a Path,
     pub running: bool,
-    pub finished: bool,
+    /// Why it does not run, if it said so.
+    pub stop_reason: Option<StopReason>,
 }
 
 impl<S: Store> Crawl<'_, S> {
@@ -61,7 +62,7 @@ impl<S: Store> Crawl<'_, S> {
                 // A crawl that does not run has not been running since its last record.
                 let elapsed =
                     if self.running { self.agent.elapsed(now) } else { status.totals.elapsed_before };
-                report::status(&status, elapsed.as_secs_f64(), self.running, self.finished)
+                report::status(&status, elapsed.as_secs_f64(), self.running, self.stop_reason)
             }
             Request::Why { url } => match url::parse_seed(url) {
                 Ok(url) => self.why(&url, now),
@@ -306,7 +307,12 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let mut store = EmbeddedStore::open_read_only(disk, dir, options, &mut replay)?;
     agent.start(now, store.stored(), &mut Vec::new());
     store.hosts(&mut |stored| agent.take_stock(&stored, now))?;
-    let mut crawl =
-        Crawl { agent: &mut agent, store: &mut store, dir, running: false, finished: recorded.finished };
+    let mut crawl = Crawl {
+        agent: &mut agent,
+        store: &mut store,
+        dir,
+        running: false,
+        stop_reason: recorded.stop_reason,
+    };
     Ok(crawl.answer(request, now))
 }

@@ -433,6 +433,30 @@ pub enum StopReason {
 }
 
 impl StopReason {
+    /// All of them.
+    pub const ALL: [StopReason; 12] = {
+        use StopReason::*;
+        [
+            Finished,
+            Waiting,
+            MaxPages,
+            MaxBytes,
+            MaxTime,
+            MaxUrls,
+            NoSeed,
+            Stopped,
+            Interrupted,
+            Terminated,
+            DiskFull,
+            Error,
+        ]
+    };
+
+    /// The reason of this name.
+    pub fn named(name: &str) -> Option<StopReason> {
+        StopReason::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+
     /// The name in `--json` and logs.
     pub fn name(self) -> &'static str {
         use StopReason::*;
