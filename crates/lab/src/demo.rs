@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use nephila_node::config::{Config, Layer, Mistakes};
-use nephila_node::directory::Directory;
+use nephila_node::directory::{Directory, shell_word};
 use nephila_node::display::{Display, Kind};
 use nephila_node::summary::Summary;
 use nephila_node::{crawl, seeds};
@@ -120,7 +120,9 @@ impl Demo {
     /// In words, what the web says and what to do next.
     pub fn text(&self) -> String {
         let verdict = &self.verdict;
-        let binary = "nephila";
+        // As it was called, so that it works where nothing is installed.
+        let called = std::env::args().next().unwrap_or_else(|| "nephila".to_owned());
+        let binary = shell_word(&called);
         format!(
             "the web's verdict: {} of {} expected URLs were served whole (coverage {:.3}), {} of them more than once, {} violations of its \
              rules in {} requests\n  look at it:  {binary} why --out {out} {url}\n               {binary} hosts --out {out}\n  \
