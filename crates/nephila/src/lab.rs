@@ -8,9 +8,10 @@ use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
     BenchOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions, GapOptions,
-    HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome, RingOptions,
-    Setup, WebSpeedOptions, WorkOptions, bench, connections, first_page, frontier, frontier_work, full_disk,
-    gap, handshakes, hostile, kills, many_hosts, memory, ring, web_speed,
+    HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome,
+    RedisExperiment, RingOptions, Setup, WebSpeedOptions, WorkOptions, bench, connections, first_page,
+    frontier, frontier_work, full_disk, gap, handshakes, hostile, kills, many_hosts, memory, redis, ring,
+    web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -121,9 +122,15 @@ pub(crate) fn command() -> Command {
         )
 }
 
-/// The frontier on disk.
-fn frontier_commands() -> [Command; 2] {
+/// The frontier on disk, and the store in a cluster.
+fn frontier_commands() -> [Command; 3] {
     [
+        experiment_command(
+            "redis",
+            "Measure the store in a Redis Cluster: memory, processor time, and a slot moved under load",
+        )
+        .arg(option("urls", "N", "URLs to measure memory and processor time with [default: 400000]"))
+        .arg(option("moved-urls", "N", "URLs of the host whose slot is moved [default: 5000000]")),
         experiment_command(
             "frontier",
             "Fill, kill, open, move out of and drain a frontier on disk in little memory",
@@ -288,6 +295,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             };
             frontier(&setup, &options)?
         }
+        "redis" => redis(&setup, &redis_options(matches, seed)?)?,
         "ring" => {
             let default = RingOptions::default();
             let options = RingOptions {
@@ -327,6 +335,12 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             )?
         }
     })
+}
+
+fn redis_options(matches: &ArgMatches, seed: u64) -> Result<RedisExperiment, Failure> {
+    let default = RedisExperiment::default();
+    let urls = number(matches, "urls", default.urls)?;
+    Ok(RedisExperiment { seed, urls, moved_urls: number(matches, "moved-urls", default.moved_urls)? })
 }
 
 fn work_on_frontier(matches: &ArgMatches) -> Ended {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use nephila_core::agent::{Admitted, Due, Kept, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
@@ -19,7 +18,7 @@ use crate::frontier::{Frontier, FrontierOptions, Progress, Range, SnapshotDone, 
 use crate::history;
 use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
 use crate::log::{self, Log};
-use crate::recent::{Print, Recent};
+use crate::recent::Recent;
 use crate::{Error, Known, KnownState, Result, Store};
 
 /// The directory of the store in a crawl's directory.
@@ -295,27 +294,7 @@ impl EmbeddedStore {
 
 impl Store for EmbeddedStore {
     fn prune(&self, record: &mut Record) {
-        // What a seed redirects to widens the scope when the record is replayed, known or not. The seeds themselves are
-        // given to the scope at every start.
-        let keeps_seeds = !matches!(record, Record::Seeds(_));
-        let found = match record {
-            Record::Seeds(found) => found,
-            Record::Settled(settled) => &mut settled.found,
-            Record::Robots(robots) => &mut robots.found,
-            _ => return,
-        };
-        let mut depths: HashMap<Print, u32> = HashMap::new();
-        found.retain(|found| {
-            let print = self.recent.print(&found.url);
-            if self.recent.knows(print, found.depth) {
-                return keeps_seeds && found.how == How::Seed;
-            }
-            let depth = u32::from(found.depth);
-            let nearest = depths.entry(print).or_insert(u32::MAX);
-            let is_nearer = depth < *nearest;
-            *nearest = depth.min(*nearest);
-            is_nearer
-        });
+        self.recent.prune(record);
     }
 
     fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
@@ -419,7 +398,8 @@ fn refuse_old(disk: &dyn Disk, dir: &Path) -> Result<()> {
     }
 }
 
-fn capture_of(record: &Record) -> Option<Pointer> {
+/// Where the answer that a record is about is archived.
+pub(crate) fn capture_of(record: &Record) -> Option<Pointer> {
     match record {
         Record::Settled(settled) => settled.capture,
         Record::Robots(robots) => robots.capture,
@@ -428,7 +408,7 @@ fn capture_of(record: &Record) -> Option<Pointer> {
 }
 
 /// What failed for a reason that may be gone is due again. Gives back what it was.
-fn forgive(record: &mut Record, forgives: &dyn Fn(Failure) -> bool) -> Option<Settled> {
+pub(crate) fn forgive(record: &mut Record, forgives: &dyn Fn(Failure) -> bool) -> Option<Settled> {
     let Record::Settled(settled) = record else { return None };
     let Outcome::Failed { failure, status } = settled.outcome else { return None };
     forgives(failure).then(|| {

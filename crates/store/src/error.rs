@@ -61,6 +61,52 @@ pub enum Error {
         /// Which file.
         path: PathBuf,
     },
+    /// A server of a cluster says what it should not.
+    #[error("{node}: {what}")]
+    Redis {
+        /// Which server.
+        node: String,
+        /// What it says.
+        what: String,
+    },
+    /// The cluster does not answer, or not with what it should.
+    #[error("{what}, for {seconds} s")]
+    Unavailable {
+        /// What is missing.
+        what: &'static str,
+        /// For how long it was waited for.
+        seconds: u64,
+    },
+    /// A server has no more memory.
+    #[error("{node} has no more memory: raise `maxmemory`, or add servers")]
+    StoreFull {
+        /// Which server.
+        node: String,
+    },
+    /// A partition is not ours, or not any more.
+    #[error("partition {partition} belongs to another agent")]
+    Fenced {
+        /// Which one.
+        partition: u16,
+    },
+    /// A server has lost what it had acknowledged.
+    #[error("partition {partition} is not what it was: a server has lost what it had acknowledged")]
+    WentBack {
+        /// Which one.
+        partition: u16,
+    },
+    /// Servers are set up so that data would be lost.
+    #[error("the cluster is not safe:\n{}", wrong.join("\n"))]
+    Unsafe {
+        /// What to change, a line each.
+        wrong: Vec<String>,
+    },
+    /// No record is at a place.
+    #[error("no record is at {place}")]
+    NoRecord {
+        /// The place.
+        place: u64,
+    },
 }
 
 /// What a caller does about an [`Error`].
@@ -76,6 +122,12 @@ pub enum ErrorKind {
     Format,
     /// This record cannot be written; others can.
     Input,
+    /// Stop, and try again later.
+    Unavailable,
+    /// Stop what concerns this partition: somebody else has it.
+    Fenced,
+    /// Stop: the servers have to be set up otherwise.
+    Setup,
 }
 
 impl Error {
@@ -90,6 +142,11 @@ impl Error {
             Error::Unsynced { .. } => ErrorKind::Io,
             Error::NotAJournal { .. } | Error::Version { .. } | Error::Corrupt { .. } => ErrorKind::Format,
             Error::TooLong { .. } | Error::Encode(_) => ErrorKind::Input,
+            Error::Redis { .. } | Error::WentBack { .. } | Error::NoRecord { .. } => ErrorKind::Format,
+            Error::Unavailable { .. } => ErrorKind::Unavailable,
+            Error::StoreFull { .. } => ErrorKind::DiskFull,
+            Error::Fenced { .. } => ErrorKind::Fenced,
+            Error::Unsafe { .. } => ErrorKind::Setup,
         }
     }
 

@@ -6,9 +6,9 @@
 //! and then a snapshot writes down what is in memory, so that opening folds only the records behind it; older ones are kept
 //! without their links, to look back at ([`history`]).
 //!
-//! [`Store`] is what an agent asks of a store, and what every store promises. There is one so far, which an agent has beside
-//! it: [`EmbeddedStore`]. Its two halves live on two threads. [`Journal`] writes. [`EmbeddedStore`] folds what has been written
-//! and answers.
+//! [`Store`] is what an agent asks of a store, and what every store promises. [`EmbeddedStore`] is the one that an agent has
+//! beside it. Its two halves live on two threads. [`Journal`] writes. [`EmbeddedStore`] folds what has been written and
+//! answers. [`redis::RedisStore`] is one that agents share, in a Redis Cluster; what follows is about the other.
 //!
 //! # How to use it
 //! 1. [`Store::prune`] a record, then [`Journal::append`], then [`Journal::flush`] (or [`Journal::sync`]).

@@ -7,6 +7,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use hashbrown::HashMap;
+use nephila_core::record::{How, Record};
+
 /// URLs of a set: as many as one line of the processor's cache holds.
 const WAYS: usize = 7;
 /// Sets of a table that is new,
@@ -55,6 +58,31 @@ impl Default for Recent {
 }
 
 impl Recent {
+    /// Drops from what a record found what was offered lately, and what it names twice.
+    pub(crate) fn prune(&self, record: &mut Record) {
+        // What a seed redirects to widens the scope when the record is replayed, known or not. The seeds themselves are
+        // given to the scope at every start.
+        let keeps_seeds = !matches!(record, Record::Seeds(_));
+        let found = match record {
+            Record::Seeds(found) => found,
+            Record::Settled(settled) => &mut settled.found,
+            Record::Robots(robots) => &mut robots.found,
+            _ => return,
+        };
+        let mut depths: HashMap<Print, u32> = HashMap::new();
+        found.retain(|found| {
+            let print = self.print(&found.url);
+            if self.knows(print, found.depth) {
+                return keeps_seeds && found.how == How::Seed;
+            }
+            let depth = u32::from(found.depth);
+            let nearest = depths.entry(print).or_insert(u32::MAX);
+            let is_nearer = depth < *nearest;
+            *nearest = depth.min(*nearest);
+            is_nearer
+        });
+    }
+
     /// What this text is told by here.
     pub(crate) fn print(&self, text: &str) -> Print {
         Print(xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), self.key))

@@ -22,7 +22,8 @@ pub fn partition_of(host: &Host) -> u16 {
     slot(host.as_str())
 }
 
-fn slot(tag: &str) -> u16 {
+/// The slot of keys with this in their braces.
+pub fn slot(tag: &str) -> u16 {
     SLOT.checksum(tag.as_bytes()) % PARTITIONS
 }
 

@@ -24,6 +24,7 @@ mod many_hosts;
 mod memory;
 mod plot;
 mod process;
+mod redis;
 mod ring;
 mod web_speed;
 
@@ -48,6 +49,7 @@ pub use hostile::{HostileOptions, hostile};
 pub use kills::{KillsOptions, kills};
 pub use many_hosts::{ManyHostsOptions, ManyHostsPart, many_hosts};
 pub use memory::{MemoryOptions, memory};
+pub use redis::{RedisExperiment, redis};
 pub use ring::{RingOptions, ring};
 pub use web_speed::{WebSpeedOptions, web_speed};
 

@@ -121,6 +121,8 @@ impl RedisCluster {
             for line in ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:6"] {
                 ensure!(info.contains(line), "server {number} does not say {line}");
             }
+            let replicas = text(link.ask(cmd("CLUSTER").arg("NODES"))?)?.matches("slave").count();
+            ensure!(replicas == SERVERS - PRIMARIES, "server {number} knows of {replicas} replicas");
             let info = text(link.ask(cmd("INFO").arg("replication"))?)?;
             if info.contains("role:master") && has_slots(&mut link)? {
                 primaries += 1;
@@ -212,6 +214,11 @@ impl RedisCluster {
     /// Lets a server go on that was paused.
     pub fn resume(&self, number: usize) -> anyhow::Result<()> {
         self.servers[number].resume()
+    }
+
+    /// Pauses a server and lets it go on after a while, whatever happens meanwhile.
+    pub fn pause_for(&self, number: usize, time: Duration) -> anyhow::Result<()> {
+        self.servers[number].pause_for(time)
     }
 
     /// The process of a server.

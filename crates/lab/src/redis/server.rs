@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -88,6 +89,17 @@ impl Server {
 
     pub(super) fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
+    }
+
+    pub(super) fn pause_for(&self, time: Duration) -> anyhow::Result<()> {
+        self.pause()?;
+        let pid = self.process.as_ref().context("it does not run")?.pid;
+        std::thread::spawn(move || {
+            std::thread::sleep(time);
+            // Unless it has been killed since.
+            let _ = kill_process(pid, Signal::CONT);
+        });
+        Ok(())
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {

@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// The same with a command as it crosses the wire.
-    fn push_packed(&mut self, packed: &[u8]) -> io::Result<()> {
+    pub(super) fn push_packed(&mut self, packed: &[u8]) -> io::Result<()> {
         self.out.extend_from_slice(packed);
         // Nothing waits in memory for long, and servers read while they answer.
         if self.out.len() >= WRITTEN_AT_ONCE_BYTES { self.write() } else { Ok(()) }

@@ -1,6 +1,324 @@
-//! Talking to the servers of a Redis or Valkey Cluster.
+//! The store that the agents of a site share: a Redis or Valkey Cluster.
+//!
+//! `docs/redis.md` says what lies where and why. In short: a partition is held by one agent at a time, which alone writes to it,
+//! in commits that check the partition's epoch and version, write all or nothing, and may be repeated ([`commit`]). So
+//! all is decided on this side, from what was read, and a server only looks up, compares two numbers and writes.
+//!
+//! A record is durable once it is [appended](RedisStore::append) and [flushed](RedisStore::flush). In the same commit the URL
+//! that it settles changes its state, and what it found goes to the outbox of its partition, from where [`Store::admit`]
+//! brings it to its hosts. What is still there when a store is opened is admitted then.
+//!
+//! # Invariants
+//! Those of every [`Store`], for the partitions that it was opened for, and:
+//! - What was flushed is in the memory of as many replicas as configured, and handed to the log of its primary.
+//! - Who has opened a partition since has fenced us: every commit to it fails ([`Error::Fenced`]).
+//! - Nothing that a command touches is longer than 64 KB, but for what was handed over and not settled.
 
+mod admitting;
+mod asking;
+mod cluster;
+mod commit;
+mod keys;
 mod link;
+mod looking_back;
+mod safety;
+mod settling;
+mod taking;
+mod values;
 
-pub use link::{Link, LinkOptions, Login};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
+use nephila_core::frontier::HostMemo;
+use nephila_core::record::{Record, Settled};
+use nephila_core::time::Wall;
+use nephila_core::url::{Host, Url};
+
+use self::admitting::Offer;
+use self::cluster::Cluster;
+use self::commit::Plan;
+use self::keys::Keys;
+use self::values::{Entry, HostRecord, Partition, Sums, bytes, list, pack, place_of, senseless, unpack};
+use crate::recent::Recent;
+use crate::{Error, Known, Result, Store, StoreLimits};
+use nephila_core::assign::partition_of;
+
+pub use self::cluster::ClusterOptions;
+pub use self::link::{Link, LinkOptions, Login};
 pub use redis::{Cmd, Value, cmd};
+
+/// Hosts whose records are kept here, too.
+const HOSTS_MAX: usize = 20_000;
+/// Pages whose addresses are.
+const PAGES_MAX: usize = 10_000;
+/// Raises the epoch of a partition, and says what it holds.
+const RAISE: &str = "\
+redis.call('HSETNX', KEYS[1], 'v', 0)
+redis.call('HINCRBY', KEYS[1], 'e', 1)
+return redis.call('HMGET', KEYS[1], 'e', 'v', 's')
+";
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    /// The cluster.
+    pub cluster: ClusterOptions,
+    /// The name of the crawl: what its keys begin with.
+    pub crawl: String,
+    /// The partitions that are held from now on.
+    pub partitions: Vec<u16>,
+    /// What admission stops at. URLs are counted over these partitions.
+    pub limits: StoreLimits,
+    /// Settings of the servers that would lose data are accepted. For experiments.
+    pub accepts_unsafe: bool,
+}
+
+/// See the module's documentation.
+pub struct RedisStore {
+    /// Behind a cell because records are read by whoever may not change anything.
+    cluster: RefCell<Cluster>,
+    keys: Keys,
+    limits: StoreLimits,
+    partitions: BTreeMap<u16, Partition>,
+    hosts: HashMap<Host, HostRecord>,
+    /// What they come to.
+    total: Sums,
+    /// Offers that are not decided, and how many of each record.
+    offers: Vec<Offer>,
+    undecided: HashMap<u64, usize>,
+    /// Parts of their outboxes, where there are several.
+    parts: HashMap<u64, usize>,
+    /// Records that found something, since it was opened.
+    appended: u64,
+    /// What has been decided and not said.
+    said: Admitted,
+    recent: Recent,
+    /// What the commit that is being planned makes of leaves of its host.
+    leaves: HashMap<u32, Vec<(u64, Entry)>>,
+    /// The pages of records that were asked for lately.
+    pages: HashMap<u64, Option<String>>,
+    /// Where the round goes on: a partition, and a host of it.
+    hand: (u16, u64),
+}
+
+impl RedisStore {
+    /// Checks the servers' settings, takes the partitions over, and admits what was found and not admitted before.
+    pub fn open(options: &RedisOptions) -> Result<RedisStore> {
+        let mut cluster = Cluster::open(options.cluster.clone())?;
+        if !options.accepts_unsafe {
+            safety::check(cluster.servers(), &options.cluster)?;
+        }
+        let keys = Keys::new(&options.crawl);
+        let raise = options.partitions.iter().map(|partition| {
+            (*partition, cmd("EVAL").arg(RAISE).arg(1).arg(keys.partition(*partition)).clone())
+        });
+        let answers = cluster.read(raise)?;
+        let mut partitions = BTreeMap::new();
+        for (partition, answer) in options.partitions.iter().zip(answers) {
+            partitions.insert(*partition, held(answer)?);
+        }
+        let mut store = RedisStore {
+            cluster: RefCell::new(cluster),
+            keys,
+            limits: options.limits,
+            partitions,
+            hosts: HashMap::new(),
+            total: Sums::default(),
+            offers: Vec::new(),
+            undecided: HashMap::new(),
+            parts: HashMap::new(),
+            appended: 0,
+            said: Admitted::default(),
+            recent: Recent::default(),
+            leaves: HashMap::new(),
+            pages: HashMap::new(),
+            hand: (0, 0),
+        };
+        for Partition { sums, .. } in store.partitions.values() {
+            store.total.hosts += sums.hosts;
+            store.total.known += sums.known;
+            store.total.settled += sums.settled;
+            store.total.over += sums.over;
+        }
+        store.readmit()?;
+        store.empty_outboxes()?;
+        store.flush()?;
+        Ok(store)
+    }
+
+    /// Waits until all that was appended, and everything else that was done, is durable.
+    pub fn flush(&mut self) -> Result<()> {
+        self.cluster.get_mut().flush()
+    }
+
+    fn partition(&self, number: u16) -> Result<&Partition> {
+        self.partitions.get(&number).ok_or(Error::Fenced { partition: number })
+    }
+
+    /// The records of hosts. What was taken of them in an earlier epoch is due again then.
+    fn load(&mut self, hosts: &[Host]) -> Result<()> {
+        if self.hosts.len() + hosts.len() > HOSTS_MAX {
+            // All that is in them is committed.
+            self.hosts.clear();
+        }
+        let missing: Vec<Host> =
+            hosts.iter().filter(|host| !self.hosts.contains_key(*host)).cloned().collect();
+        let get =
+            missing.iter().map(|host| (partition_of(host), cmd("GET").arg(self.keys.host(host)).clone()));
+        let get: Vec<_> = get.collect();
+        let answers = self.cluster.get_mut().read(get)?;
+        for (host, answer) in missing.into_iter().zip(answers) {
+            let epoch = self.partition(partition_of(&host))?.epoch;
+            let record = match bytes(answer)? {
+                Some(bytes) => unpack(&bytes)?,
+                None => HostRecord { epoch, is_new: true, ..HostRecord::default() },
+            };
+            let is_again = record.epoch != epoch && record.taken > 0;
+            self.hosts.insert(host.clone(), record);
+            if is_again {
+                self.put_all_back(&host)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A host's record, to be changed and then [committed](RedisStore::commit).
+    fn loaded(&mut self, host: &Host) -> Result<HostRecord> {
+        self.load(std::slice::from_ref(host))?;
+        self.hosts.get(host).cloned().ok_or_else(|| senseless("a host is missing"))
+    }
+
+    /// Commits a plan of a partition together with the records of hosts of it.
+    fn commit(&mut self, number: u16, mut plan: Plan, changed: Vec<(Host, HostRecord)>) -> Result<()> {
+        let mut partition = *self.partition(number)?;
+        for (host, record) in &changed {
+            if record.is_new {
+                let chunk = partition.sums.names / values::CHUNK_ENTRIES as u64;
+                plan.push(self.keys.names(number, chunk), vec![host.as_str().as_bytes().to_vec()]);
+                partition.sums.names += 1;
+            }
+            if record.counts() && !self.hosts.get(host).is_some_and(HostRecord::counts) {
+                partition.sums.hosts += 1;
+                self.total.hosts += 1;
+            }
+            plan.set(self.keys.host(host), pack(&HostRecord { epoch: partition.epoch, ..record.clone() })?);
+        }
+        let sums = pack(&partition.sums)?;
+        let key = self.keys.partition(number);
+        let command =
+            plan.command(self.cluster.get_mut().sha(), &key, partition.epoch, partition.version, &sums);
+        partition.version += 1;
+        self.partitions.insert(number, partition);
+        self.leaves.clear();
+        for (host, record) in changed {
+            self.hosts.insert(host, HostRecord { epoch: partition.epoch, is_new: false, ..record });
+        }
+        self.cluster.get_mut().commit(number, &command)
+    }
+
+    /// Changes what a partition comes to, and all of them.
+    fn count(&mut self, number: u16, change: impl Fn(&mut Sums)) -> Result<()> {
+        let partition = self.partitions.get_mut(&number).ok_or(Error::Fenced { partition: number })?;
+        change(&mut partition.sums);
+        change(&mut self.total);
+        Ok(())
+    }
+
+    /// What has been decided since that was last said.
+    fn news(&mut self) -> Admitted {
+        let said = std::mem::take(&mut self.said);
+        Admitted { undecided: self.offers.len() as u64, hosts: self.total.hosts, ..said }
+    }
+}
+
+/// A partition, from the answer to [`RAISE`].
+fn held(answer: Value) -> Result<Partition> {
+    let mut parts = list(answer)?.into_iter();
+    let mut next = || parts.next().map_or(Ok(None), bytes);
+    let number = |bytes: Option<Vec<u8>>| {
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        text.and_then(|text| text.parse().ok()).ok_or_else(|| senseless("a partition has no number"))
+    };
+    let (epoch, version) = (number(next()?)?, number(next()?)?);
+    let sums = next()?.map_or(Ok(Sums::default()), |bytes| unpack(&bytes))?;
+    Ok(Partition { epoch, version, sums })
+}
+
+impl Store for RedisStore {
+    fn prune(&self, record: &mut Record) {
+        self.recent.prune(record);
+    }
+
+    fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+        for found in record.found() {
+            self.recent.add(self.recent.print(&found.url), found.depth);
+        }
+        self.offer_all(place, record.found());
+        if self.offers.len() >= admitting::OFFERS_MAX {
+            self.decide_offers()?;
+        }
+        Ok(self.news())
+    }
+
+    fn decide(&mut self) -> Result<Admitted> {
+        self.decide_offers()?;
+        Ok(self.news())
+    }
+
+    fn decide_host(&mut self, _: &Host) -> Result<Admitted> {
+        self.decide()
+    }
+
+    fn settle(&mut self, _: u64, _: &Settled) -> Result<Admitted> {
+        // Its URL was settled when the record was appended.
+        Ok(self.news())
+    }
+
+    fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
+        self.take_of(host, max, fresh_first, now)
+    }
+
+    fn put_back(&mut self, host: &Host, due: &[Due]) -> Result<()> {
+        self.put_back_of(host, due)
+    }
+
+    fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()> {
+        let mut record = self.loaded(host)?;
+        (record.memo, record.away_until, record.is_kept) = (memo.cloned(), away_until.0, true);
+        self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])
+    }
+
+    fn visit(&mut self, now: Wall, max: usize) -> Result<Visited> {
+        self.go_round(now, max)
+    }
+
+    fn record(&self, place: u64) -> Result<Record> {
+        self.read_record(place)
+    }
+
+    fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
+        self.find(url)
+    }
+
+    fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {
+        let record = self.loaded(host)?;
+        let epoch = self.partition(partition_of(host))?.epoch;
+        Ok(record.counts().then(|| record.stored(host.clone(), epoch)))
+    }
+
+    fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> Result<()> {
+        self.each_host(each)
+    }
+
+    fn stored(&self) -> Stored {
+        Stored {
+            known: self.total.known,
+            queued: self.total.known.saturating_sub(self.total.settled),
+            hosts: self.total.hosts,
+            undecided: self.offers.len() as u64,
+            kept_out: OverLimit::from(self.total.over),
+        }
+    }
+}

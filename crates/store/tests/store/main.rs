@@ -12,5 +12,6 @@ mod damage;
 mod embedded;
 mod frontier;
 mod history;
+mod redis;
 mod samples;
 mod scale;

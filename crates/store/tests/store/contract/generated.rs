@@ -207,6 +207,13 @@ impl<H: Harness> Pair<H> {
                     // Whether the archive still has what is tried again anyway is not asked.
                     last.capture = None;
                 }
+                if let Some(Known {
+                    state: KnownState::Retry { last, .. } | KnownState::Settled(last), ..
+                }) = &mut known
+                {
+                    // What an old record found need not be in it any more.
+                    last.found.clear();
+                }
                 known
             });
             assert_eq!(known, in_memory);

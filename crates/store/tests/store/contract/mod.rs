@@ -8,6 +8,7 @@ mod embedded;
 mod generated;
 mod memory;
 mod promises;
+pub(crate) mod redis;
 
 use nephila_core::agent::Admitted;
 use nephila_core::record::Record;
@@ -15,6 +16,7 @@ use nephila_store::{Store, StoreLimits};
 
 use self::embedded::{OnRealDisk, OnSimDisk};
 use self::memory::MemoryStore;
+use self::redis::OnRedis;
 use crate::samples::{Told, add};
 
 /// A kind of store and its surroundings.
@@ -143,3 +145,4 @@ store_contract!(in_memory, InMemory, 10);
 store_contract!(on_a_real_disk, OnRealDisk, 5);
 store_contract!(on_a_disk_that_fails, OnSimDisk<false>, 20);
 store_contract!(in_little_memory, OnSimDisk<true>, 60);
+store_contract!(on_redis, OnRedis, 6);

@@ -1,0 +1,404 @@
+//! The sieve: what was found becomes known, once, and goes to the queue of its host.
+
+use hashbrown::HashMap;
+use nephila_core::record::Found;
+use nephila_core::url::{Host, identify};
+use redis::{Value, cmd};
+
+use super::commit::Plan;
+use super::keys::{bucket_of, split_from};
+use super::values::{
+    BUCKET_URLS, Entry, HostRecord, Limit, Over, Seen, all_bytes, bytes, class_of, fields, list, pack,
+    partition_and_number, unpack,
+};
+use super::{RedisStore, partition_of};
+use crate::Result;
+
+/// Offers that are decided together.
+pub(super) const OFFERS_MAX: usize = 500;
+/// Buckets that are split together.
+const SPLITS_MAX: usize = 16;
+
+/// A URL that was found.
+#[derive(Clone)]
+pub(super) struct Offer {
+    /// The record that found it.
+    pub(super) place: u64,
+    pub(super) host: Host,
+    pub(super) print: [u8; 12],
+    pub(super) found: Found,
+}
+
+/// What a part of what a record found is called in its outbox.
+pub(super) fn outbox_field(number: u64, part: usize) -> Vec<u8> {
+    format!("{number}.{part}").into_bytes()
+}
+
+fn read_outbox_field(field: &[u8]) -> Result<(u64, usize)> {
+    let numbers = std::str::from_utf8(field).ok().and_then(|field| field.split_once('.'));
+    let numbers = numbers.and_then(|(number, part)| Some((number.parse().ok()?, part.parse().ok()?)));
+    numbers.ok_or_else(|| super::senseless("an outbox has no number"))
+}
+
+/// What is being decided about a host.
+struct Deciding {
+    host: Host,
+    record: HostRecord,
+    /// What was known when it began, and what has become known since.
+    seen: HashMap<[u8; 12], Seen>,
+    /// What to write to the sieve,
+    changed: HashMap<[u8; 12], Seen>,
+    /// to the ends of queues,
+    queued: Vec<(u8, u32, Vec<u8>)>,
+    /// and to what limits keep out.
+    kept_out: Vec<(u32, Vec<u8>)>,
+    plan: Plan,
+    /// What its partition comes to then: so much more of URLs and of what is kept out,
+    known: u64,
+    over: Over,
+    /// and so much less.
+    readmitted: Over,
+}
+
+impl RedisStore {
+    /// Notes what a record found.
+    pub(super) fn offer_all(&mut self, place: u64, found: &[Found]) {
+        for found in found {
+            // What cannot be fetched is never found; if it were, it would be nobody's.
+            let Some((host, print)) = identify(&found.url) else { continue };
+            self.offers.push(Offer { place, host, print: print.0, found: found.clone() });
+            *self.undecided.entry(place).or_default() += 1;
+        }
+    }
+
+    /// Decides about everything that was offered, so many at a time.
+    pub(super) fn decide_offers(&mut self) -> Result<()> {
+        while !self.offers.is_empty() {
+            let count = self.offers.len().min(OFFERS_MAX);
+            let batch: Vec<Offer> = self.offers[..count].to_vec();
+            self.decide_batch(&batch, &mut |_| {})?;
+            self.offers.drain(..count);
+            self.clear_outboxes(&batch)?;
+        }
+        Ok(())
+    }
+
+    /// Decides about offers. `with` says what else is to be written with them.
+    fn decide_batch(&mut self, batch: &[Offer], with: &mut dyn FnMut(&mut Deciding)) -> Result<()> {
+        let mut by_host: Vec<(Host, Vec<&Offer>)> = Vec::new();
+        let mut numbers: HashMap<&Host, usize> = HashMap::new();
+        for offer in batch {
+            let number = *numbers.entry(&offer.host).or_insert_with(|| {
+                by_host.push((offer.host.clone(), Vec::new()));
+                by_host.len() - 1
+            });
+            by_host[number].1.push(offer);
+        }
+        let names: Vec<Host> = by_host.iter().map(|(host, _)| host.clone()).collect();
+        self.load(&names)?;
+        let mut decidings = self.read_seen(&by_host)?;
+        for (deciding, (host, offers)) in decidings.iter_mut().zip(&by_host) {
+            with(deciding);
+            let new = offers.iter().filter(|offer| !deciding.seen.contains_key(&offer.print)).count();
+            self.make_room(host, &mut deciding.record, new as u64)?;
+        }
+        // Nothing more is asked: from here on it is done.
+        for (mut deciding, (_, offers)) in decidings.into_iter().zip(by_host) {
+            for offer in offers {
+                self.decide_one(&mut deciding, offer)?;
+            }
+            self.commit_decided(deciding)?;
+        }
+        Ok(())
+    }
+
+    /// What the sieve says of all that is offered.
+    fn read_seen(&mut self, by_host: &[(Host, Vec<&Offer>)]) -> Result<Vec<Deciding>> {
+        let mut commands = Vec::new();
+        let mut asked: Vec<(usize, Vec<[u8; 12]>)> = Vec::new();
+        let mut decidings = Vec::new();
+        for (number, (host, offers)) in by_host.iter().enumerate() {
+            let record = self.hosts.get(host).cloned().unwrap_or_default();
+            if record.known > 0 {
+                let mut by_bucket: HashMap<u32, Vec<[u8; 12]>> = HashMap::new();
+                for offer in offers {
+                    by_bucket.entry(bucket_of(&offer.print, record.buckets)).or_default().push(offer.print);
+                }
+                for (bucket, prints) in by_bucket {
+                    let mut get = cmd("HMGET");
+                    get.arg(self.keys.bucket(host, bucket));
+                    for print in &prints {
+                        get.arg(&print[..]);
+                    }
+                    commands.push((partition_of(host), get));
+                    asked.push((number, prints));
+                }
+            }
+            decidings.push(Deciding {
+                host: host.clone(),
+                record,
+                seen: HashMap::new(),
+                changed: HashMap::new(),
+                queued: Vec::new(),
+                kept_out: Vec::new(),
+                plan: Plan::default(),
+                known: 0,
+                over: Over::default(),
+                readmitted: Over::default(),
+            });
+        }
+        let answers = self.cluster.get_mut().read(commands)?;
+        for ((number, prints), answer) in asked.into_iter().zip(answers) {
+            for (print, value) in prints.into_iter().zip(list(answer)?) {
+                if let Some(value) = bytes(value)? {
+                    decidings[number].seen.insert(print, unpack(&value)?);
+                }
+            }
+        }
+        Ok(decidings)
+    }
+
+    fn decide_one(&mut self, deciding: &mut Deciding, offer: &Offer) -> Result<()> {
+        let depth = offer.found.depth;
+        match deciding.seen.get(&offer.print).copied() {
+            None => return self.decide_new(deciding, offer),
+            Some(Seen::Queued { depth: before, .. }) if depth < before => deciding.enqueue(offer)?,
+            Some(Seen::Out { depth: before }) if depth < before => {
+                deciding.see(offer.print, Seen::Out { depth });
+                let entry = pack(&Entry::new(&offer.found, offer.place))?;
+                deciding.record.nearer = true;
+                deciding.plan.set_field(self.keys.nearer(&deciding.host), &offer.print, entry);
+            }
+            Some(_) => {}
+        }
+        self.said.known += 1;
+        Ok(())
+    }
+
+    fn decide_new(&mut self, deciding: &mut Deciding, offer: &Offer) -> Result<()> {
+        let (record, limits) = (&mut deciding.record, &self.limits);
+        let limit = if offer.found.depth > limits.max_depth {
+            Limit::Depth
+        } else if record.known >= limits.max_host_pages {
+            Limit::Host
+        } else if self.total.known >= limits.max_urls {
+            Limit::Urls
+        } else {
+            record.known += 1;
+            deciding.known += 1;
+            self.total.known += 1;
+            self.tell_new(&offer.host);
+            return deciding.enqueue(offer);
+        };
+        let entry = pack(&(limit, Entry::new(&offer.found, offer.place)))?;
+        let chunk = record.kept_out.add(entry.len());
+        deciding.kept_out.push((chunk, entry));
+        let over = Over::of(limit);
+        self.said.over.depth += over.depth;
+        self.said.over.host += over.host;
+        self.said.over.urls += over.urls;
+        self.total.over += over;
+        deciding.over += over;
+        Ok(())
+    }
+
+    fn tell_new(&mut self, host: &Host) {
+        // The URLs of a host come one after another.
+        match self.said.new.iter_mut().rev().find(|(other, _)| other == host) {
+            Some((_, count)) => *count += 1,
+            None => self.said.new.push((host.clone(), 1)),
+        }
+    }
+
+    /// Gives a host so many buckets that it has room for further URLs, before they come: a bucket that was once too large stays
+    /// unpacked.
+    pub(super) fn make_room(&mut self, host: &Host, record: &mut HostRecord, urls: u64) -> Result<()> {
+        let wanted = (record.known + urls).div_ceil(BUCKET_URLS).max(1);
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        if record.known == 0 {
+            record.buckets = record.buckets.max(wanted);
+        }
+        while record.buckets < wanted {
+            let end = wanted.min(record.buckets.saturating_mul(2)).min(record.buckets + SPLITS_MAX as u32);
+            self.split(host, record, end)?;
+        }
+        Ok(())
+    }
+
+    /// Splits buckets until there are so many, at most twice as many as before.
+    fn split(&mut self, host: &Host, record: &mut HostRecord, end: u32) -> Result<()> {
+        let number = partition_of(host);
+        let new: Vec<u32> = (record.buckets..end).collect();
+        let get =
+            |bucket: &u32| (number, cmd("HGETALL").arg(self.keys.bucket(host, split_from(*bucket))).clone());
+        let commands: Vec<_> = new.iter().map(get).collect();
+        let answers = self.cluster.get_mut().read(commands)?;
+        let mut plan = Plan::default();
+        for (bucket, answer) in new.into_iter().zip(answers) {
+            let (mut moved, mut gone) = (Vec::new(), Vec::new());
+            for (print, value) in fields(answer)? {
+                let is_moved =
+                    <[u8; 12]>::try_from(&print[..]).is_ok_and(|print| bucket_of(&print, end) == bucket);
+                if is_moved {
+                    gone.push(print.clone());
+                    moved.extend([print, value]);
+                }
+            }
+            if !gone.is_empty() {
+                plan.add("HSET", self.keys.bucket(host, bucket), 2, moved);
+                plan.add("HDEL", self.keys.bucket(host, split_from(bucket)), 1, gone);
+            }
+        }
+        record.buckets = end;
+        // Of the record only this: what is being decided is not in it yet.
+        let mut committed = self.hosts.get(host).cloned().unwrap_or_default();
+        committed.buckets = end;
+        self.commit(number, plan, vec![(host.clone(), committed)])
+    }
+
+    fn commit_decided(&mut self, deciding: Deciding) -> Result<()> {
+        let Deciding { host, record, changed, queued, kept_out, mut plan, known, over, readmitted, .. } =
+            deciding;
+        if changed.is_empty() && kept_out.is_empty() && plan.words() == 0 {
+            return Ok(());
+        }
+        let mut by_bucket: HashMap<u32, Vec<Vec<u8>>> = HashMap::new();
+        for (print, seen) in changed {
+            let words = by_bucket.entry(bucket_of(&print, record.buckets)).or_default();
+            words.extend([print.to_vec(), pack(&seen)?]);
+        }
+        for (bucket, words) in by_bucket {
+            plan.add("HSET", self.keys.bucket(&host, bucket), 2, words);
+        }
+        let mut by_chunk: HashMap<String, Vec<Vec<u8>>> = HashMap::new();
+        for (class, chunk, entry) in queued {
+            by_chunk.entry(self.keys.queue(&host, class, chunk)).or_default().push(entry);
+        }
+        for (chunk, entry) in kept_out {
+            by_chunk.entry(self.keys.kept_out(&host, chunk)).or_default().push(entry);
+        }
+        for (key, entries) in by_chunk {
+            plan.push(key, entries);
+        }
+        let number = partition_of(&host);
+        if let Some(partition) = self.partitions.get_mut(&number) {
+            partition.sums.known += known;
+            partition.sums.over -= readmitted;
+            partition.sums.over += over;
+        }
+        // The record may have become that of a host that is not new any more.
+        let is_new = self.hosts.get(&host).is_none_or(|record| record.is_new);
+        self.commit(number, plan, vec![(host, HostRecord { is_new, ..record })])
+    }
+
+    /// Forgets what has been decided in the outboxes that it came from.
+    fn clear_outboxes(&mut self, batch: &[Offer]) -> Result<()> {
+        let mut done: HashMap<u16, Vec<Vec<u8>>> = HashMap::new();
+        for offer in batch {
+            let Some(left) = self.undecided.get_mut(&offer.place) else { continue };
+            *left -= 1;
+            if *left == 0 {
+                self.undecided.remove(&offer.place);
+                let (partition, number) = partition_and_number(offer.place);
+                let parts = self.parts.remove(&offer.place).unwrap_or(1);
+                done.entry(partition).or_default().extend((0..parts).map(|part| outbox_field(number, part)));
+            }
+        }
+        for (partition, numbers) in done {
+            let mut plan = Plan::default();
+            plan.add("HDEL", self.keys.outbox(partition), 1, numbers);
+            self.commit(partition, plan, Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Offers what was found in an earlier life and not admitted.
+    pub(super) fn empty_outboxes(&mut self) -> Result<()> {
+        let used = self.partitions.iter().filter(|(_, partition)| partition.sums.records > 0);
+        let used: Vec<u16> = used.map(|(number, _)| *number).collect();
+        let get = |number: &u16| (*number, cmd("HGETALL").arg(self.keys.outbox(*number)).clone());
+        let commands: Vec<_> = used.iter().map(get).collect();
+        let answers = self.cluster.get_mut().read(commands)?;
+        // In the order in which they were found: all are of the life before this one.
+        let mut left: Vec<(u64, usize, u64, Vec<Found>)> = Vec::new();
+        for (partition, answer) in used.into_iter().zip(answers) {
+            for (field, found) in fields(answer)? {
+                let (number, part) = read_outbox_field(&field)?;
+                let place = super::place_of(partition, number);
+                let parts = self.parts.entry(place).or_insert(1);
+                *parts = (*parts).max(part + 1);
+                let (turn, found) = unpack(&found)?;
+                left.push((turn, part, place, found));
+            }
+        }
+        left.sort_by_key(|(turn, part, ..)| (*turn, *part));
+        for (_, _, place, found) in left {
+            self.offer_all(place, &found);
+        }
+        self.decide_offers()?;
+        // Whoever asked has ended.
+        self.said = Default::default();
+        Ok(())
+    }
+
+    /// Offers again what limits have kept out, under the limits of today.
+    pub(super) fn readmit(&mut self) -> Result<()> {
+        let keeps = self.partitions.iter().filter(|(_, partition)| partition.sums.over != Over::default());
+        for number in keeps.map(|(number, _)| *number).collect::<Vec<u16>>() {
+            for host in self.names(number)? {
+                self.readmit_host(&host)?;
+            }
+        }
+        self.said = Default::default();
+        Ok(())
+    }
+
+    fn readmit_host(&mut self, host: &Host) -> Result<()> {
+        let number = partition_of(host);
+        let record = self.loaded(host)?;
+        if record.kept_out.entries == 0 {
+            return Ok(());
+        }
+        for chunk in record.kept_out.head.0..=record.kept_out.tail.0 {
+            let key = self.keys.kept_out(host, chunk);
+            let get = cmd("LRANGE").arg(&key).arg(0).arg(-1).clone();
+            let answer = self.cluster.get_mut().read([(number, get)])?.pop().unwrap_or(Value::Nil);
+            let (mut batch, mut over) = (Vec::new(), Over::default());
+            for entry in all_bytes(answer)? {
+                let (limit, entry): (Limit, Entry) = unpack(&entry)?;
+                over += Over::of(limit);
+                let print = entry.fingerprint()?;
+                batch.push(Offer { place: entry.found_in, host: host.clone(), print, found: entry.found() });
+            }
+            let entries = batch.len() as u16;
+            if entries == 0 {
+                continue;
+            }
+            // They are counted anew, and in the same commit they are where they belong then.
+            self.total.over -= over;
+            self.decide_batch(&batch, &mut |deciding| {
+                deciding.record.kept_out.drop_first(entries, entries);
+                deciding.readmitted = over;
+                deciding.plan.remove(key.clone());
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Deciding {
+    fn see(&mut self, print: [u8; 12], seen: Seen) {
+        self.seen.insert(print, seen);
+        self.changed.insert(print, seen);
+    }
+
+    /// To the end of the queue of its depth.
+    fn enqueue(&mut self, offer: &Offer) -> Result<()> {
+        let entry = pack(&Entry::new(&offer.found, offer.place))?;
+        let class = class_of(offer.found.depth);
+        let chunk = self.record.queue(class).add(entry.len());
+        self.queued.push((class, chunk, entry));
+        self.see(offer.print, Seen::Queued { depth: offer.found.depth, chunk });
+        Ok(())
+    }
+}

@@ -1,0 +1,449 @@
+//! The cluster as one thing to talk to: who serves a slot, and what to do when that changes or fails.
+//!
+//! Reads are answered at once. A commit is a script that checks all before it writes and may be repeated ([`super::commit`]):
+//! it is kept until as many replicas as configured have it, and repeated until then. Whatever becomes of servers, the
+//! commits of a slot are done in their order, and a read sees what was committed before it.
+//!
+//! What a client must know of such clusters:
+//! - WAIT speaks of what its own connection did, so each primary has one connection, and when that breaks, what was not
+//!   waited for is repeated on the next.
+//! - While a slot moves, scripts are answered by TRYAGAIN or ASK until all its keys have moved. Nothing is done then but wait:
+//!   the commits of that slot are kept, those of others go on.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value, cmd};
+
+use super::commit::SCRIPT;
+use super::link::{Link, LinkOptions};
+use crate::{Error, Result};
+use nephila_core::assign::PARTITIONS;
+
+/// Pauses between attempts.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// How long a server waits for its replicas at a time, if it may take so long to answer.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+/// Commits that are under way at most.
+const COMMITS_MAX: usize = 1_000;
+/// What a server says that is not ready for a command now.
+const NOT_NOW: &[&str] =
+    &["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY"];
+/// Nobody is known to serve a slot.
+const NOBODY: u16 = u16::MAX;
+
+/// Where the cluster is and what it is trusted with.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Some of its servers, as `host:port`.
+    pub nodes: Vec<String>,
+    /// How to talk to them.
+    pub link: LinkOptions,
+    /// Replicas that must have what is acknowledged.
+    pub replicas: u32,
+    /// How long to wait for servers that fail over, move slots or cannot be reached.
+    pub patience: Duration,
+}
+
+/// A command on its way.
+struct Sent {
+    slot: u16,
+    packed: Vec<u8>,
+    /// Where the answer to a read goes; a commit has none.
+    read: Option<usize>,
+}
+
+struct Node {
+    address: String,
+    link: Option<Link>,
+}
+
+/// See the module's documentation.
+pub(super) struct Cluster {
+    options: ClusterOptions,
+    nodes: Vec<Node>,
+    /// Who serves each slot.
+    slots: Vec<u16>,
+    /// The servers that there are, and whether each is a primary.
+    servers: Vec<(String, bool)>,
+    /// The number of the one that is asked next who serves what.
+    asked_next: usize,
+    /// What servers call the script.
+    sha: String,
+    /// Commits that were not sent,
+    unsent: Vec<Sent>,
+    /// and those that were done, with who did them, and may not have reached its replicas.
+    unwaited: Vec<(u16, Sent)>,
+}
+
+impl Cluster {
+    /// Finds out who serves what.
+    pub(super) fn open(options: ClusterOptions) -> Result<Cluster> {
+        let nodes =
+            options.nodes.iter().map(|address| Node { address: address.clone(), link: None }).collect();
+        let slots = vec![NOBODY; usize::from(PARTITIONS)];
+        let (servers, sha) = (Vec::new(), String::new());
+        let mut cluster = Cluster {
+            options,
+            nodes,
+            slots,
+            servers,
+            asked_next: 0,
+            sha,
+            unsent: Vec::new(),
+            unwaited: Vec::new(),
+        };
+        cluster.refresh()?;
+        Ok(cluster)
+    }
+
+    /// Every server that serves slots or stands by, and whether it is a primary.
+    pub(super) fn servers(&self) -> &[(String, bool)] {
+        &self.servers
+    }
+
+    /// What servers call the script of commits.
+    pub(super) fn sha(&self) -> &str {
+        &self.sha
+    }
+
+    /// Asks things of slots, all at once. Answers are in their order, and never a refusal.
+    pub(super) fn read(&mut self, commands: impl IntoIterator<Item = (u16, Cmd)>) -> Result<Vec<Value>> {
+        let mut sent = std::mem::take(&mut self.unsent);
+        let mut reads = 0;
+        for (slot, command) in commands {
+            sent.push(Sent { slot, packed: command.get_packed_command(), read: Some(reads) });
+            reads += 1;
+        }
+        let mut answers = vec![Value::Nil; reads];
+        if reads > 0 {
+            self.exchange(sent, &mut answers)?;
+        } else {
+            self.unsent = sent;
+        }
+        Ok(answers)
+    }
+
+    /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::flush`].
+    pub(super) fn commit(&mut self, slot: u16, command: &Cmd) -> Result<()> {
+        self.unsent.push(Sent { slot, packed: command.get_packed_command(), read: None });
+        if self.unsent.len() + self.unwaited.len() >= COMMITS_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Waits until every commit is done and the replicas have it.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let until = Instant::now() + self.options.patience;
+        loop {
+            let sent = std::mem::take(&mut self.unsent);
+            self.exchange(sent, &mut [])?;
+            self.wait();
+            if self.unwaited.is_empty() && self.unsent.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(self.unavailable("replicas do not confirm what was written"));
+            }
+        }
+    }
+
+    /// Asks every primary that did something for its replicas.
+    fn wait(&mut self) {
+        let numbers: BTreeSet<u16> = self.unwaited.iter().map(|(number, _)| *number).collect();
+        let mut wait = cmd("WAIT");
+        let time_max = WAIT_MAX.min(self.options.link.answer_time_max / 2);
+        wait.arg(self.options.replicas).arg(time_max.as_millis() as u64);
+        // All are asked before any is waited for.
+        for number in &numbers {
+            let link = self.nodes[usize::from(*number)].link.as_mut();
+            if link.is_none_or(|link| link.push(&wait).and_then(|()| link.send()).is_err()) {
+                self.lose(*number);
+            }
+        }
+        for number in numbers {
+            let Some(link) = self.nodes[usize::from(number)].link.as_mut() else { continue };
+            match link.answer() {
+                Ok(Value::Int(replicas)) if replicas >= i64::from(self.options.replicas) => {
+                    self.unwaited.retain(|(other, _)| *other != number);
+                }
+                // Some have not answered in time: they are asked again.
+                Ok(Value::Int(_)) => {}
+                _ => self.lose(number),
+            }
+        }
+    }
+
+    /// A connection is gone, and with it all knowledge of what was done over it and not waited for.
+    fn lose(&mut self, number: u16) {
+        self.nodes[usize::from(number)].link = None;
+        let lost = self.unwaited.extract_if(.., |(other, _)| *other == number).map(|(_, sent)| sent);
+        let mut again: Vec<Sent> = lost.collect();
+        again.append(&mut self.unsent);
+        self.unsent = again;
+    }
+
+    /// Sends commands until each has an answer, those of a slot in their order.
+    fn exchange(&mut self, mut sent: Vec<Sent>, answers: &mut [Value]) -> Result<()> {
+        let until = Instant::now() + self.options.patience;
+        let mut pause = PAUSE_MIN;
+        loop {
+            sent = self.attempt(sent, answers)?;
+            // What was lost comes before what was held.
+            let mut again = std::mem::take(&mut self.unsent);
+            again.append(&mut sent);
+            sent = again;
+            if sent.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                self.unsent = sent.into_iter().filter(|sent| sent.read.is_none()).collect();
+                return Err(self.unavailable("slots are not served"));
+            }
+            sleep(pause);
+            pause = (2 * pause).min(PAUSE_MAX);
+            // Whoever can be asked says who serves what; otherwise the next attempt fails, too.
+            let _ = self.refresh();
+        }
+    }
+
+    /// Sends every command once. Gives back those that have to be sent again.
+    fn attempt(&mut self, sent: Vec<Sent>, answers: &mut [Value]) -> Result<Vec<Sent>> {
+        let mut by_node: Vec<Vec<Sent>> = Vec::new();
+        by_node.resize_with(self.nodes.len(), Vec::new);
+        let mut held = Vec::new();
+        for sent in sent {
+            match by_node.get_mut(usize::from(self.slots[usize::from(sent.slot)])) {
+                Some(of_node) => of_node.push(sent),
+                None => held.push(sent),
+            }
+        }
+        for (number, sent) in by_node.iter().enumerate().filter(|(_, sent)| !sent.is_empty()) {
+            if self.send(number, sent).is_err() {
+                self.lose(number as u16);
+            }
+        }
+        for (number, sent) in by_node.into_iter().enumerate().filter(|(_, sent)| !sent.is_empty()) {
+            if let Err(error) = self.receive(number as u16, sent, answers, &mut held) {
+                // Answers to others are on their way, and nobody will wait for them.
+                self.nodes.iter_mut().for_each(|node| node.link = None);
+                return Err(error);
+            }
+        }
+        Ok(held)
+    }
+
+    fn send(&mut self, number: usize, sent: &[Sent]) -> io::Result<()> {
+        let node = &mut self.nodes[number];
+        if node.link.is_none() {
+            let mut link = Link::connect(&node.address, &self.options.link)?;
+            // A server forgets scripts when it ends, and a replica never had them.
+            link.ask(cmd("SCRIPT").arg("LOAD").arg(SCRIPT))?;
+            node.link = Some(link);
+        }
+        let Some(link) = &mut node.link else { return Ok(()) };
+        for sent in sent {
+            link.push_packed(&sent.packed)?;
+        }
+        link.send()
+    }
+
+    /// Takes the answers of a server.
+    fn receive(
+        &mut self,
+        number: u16,
+        sent: Vec<Sent>,
+        answers: &mut [Value],
+        held: &mut Vec<Sent>,
+    ) -> Result<()> {
+        let mut held_slots = BTreeSet::new();
+        for sent in sent {
+            let Some(link) = self.nodes[usize::from(number)].link.as_mut() else {
+                held.push(sent);
+                continue;
+            };
+            match link.answer() {
+                Err(_) => {
+                    self.lose(number);
+                    held.push(sent);
+                }
+                // What came before it was not done, and so this was not either, or did not see it.
+                Ok(_) if held_slots.contains(&sent.slot) => held.push(sent),
+                Ok(Value::ServerError(error)) if NOT_NOW.contains(&error.code()) => {
+                    held_slots.insert(sent.slot);
+                    // The slot may be elsewhere now, and what it was told here may not be.
+                    self.take_back(sent.slot);
+                    held.push(sent);
+                }
+                Ok(Value::ServerError(error)) => {
+                    let is_lost = error.code() == "BEHIND" && self.take_back(sent.slot);
+                    if !is_lost {
+                        return Err(self.refused(number, sent.slot, &error));
+                    }
+                    held_slots.insert(sent.slot);
+                    held.push(sent);
+                }
+                Ok(answer) => match sent.read {
+                    Some(at) => answers[at] = answer,
+                    None => self.unwaited.push((number, sent)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Has commits of a slot repeated that were not waited for. Says whether there are any.
+    fn take_back(&mut self, slot: u16) -> bool {
+        let before = self.unsent.len();
+        self.unsent.extend(self.unwaited.extract_if(.., |(_, sent)| sent.slot == slot).map(|(_, sent)| sent));
+        self.unsent.len() > before
+    }
+
+    fn refused(&self, number: u16, slot: u16, error: &redis::ServerError) -> Error {
+        match error.code() {
+            "FENCED" => Error::Fenced { partition: slot },
+            "BEHIND" => Error::WentBack { partition: slot },
+            "OOM" => Error::StoreFull { node: self.nodes[usize::from(number)].address.clone() },
+            code => Error::Redis {
+                node: self.nodes[usize::from(number)].address.clone(),
+                what: format!("{code} {}", error.details().unwrap_or_default()),
+            },
+        }
+    }
+
+    fn unavailable(&self, what: &'static str) -> Error {
+        Error::Unavailable { what, seconds: self.options.patience.as_secs() }
+    }
+
+    /// Asks one server after another who serves what. Each time another one is the first: one that does not answer is not
+    /// waited for again and again, and one that has not heard of a change is not believed for long.
+    fn refresh(&mut self) -> Result<()> {
+        let mut last = Error::Unavailable { what: "no server is named", seconds: 0 };
+        let count = self.nodes.len();
+        for _ in 0..count {
+            let number = self.asked_next % count;
+            self.asked_next = number + 1;
+            match self.ask_slots(number) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let node = self.nodes[number].address.clone();
+                    last = Error::Redis { node, what: error.to_string() };
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn ask_slots(&mut self, number: usize) -> io::Result<()> {
+        let address = self.nodes[number].address.clone();
+        // A connection of its own: on the other, answers are in order.
+        let mut link = Link::connect(&address, &self.options.link)?;
+        if self.sha.is_empty()
+            && let Value::BulkString(sha) = link.ask(cmd("SCRIPT").arg("LOAD").arg(SCRIPT))?
+        {
+            self.sha = String::from_utf8(sha).map_err(io::Error::other)?;
+        }
+        let answer = link.ask(cmd("CLUSTER").arg("SLOTS"))?;
+        let ranges =
+            served(&answer, &address).ok_or_else(|| io::Error::other("it is not part of a cluster"))?;
+        let mut slots = vec![NOBODY; usize::from(PARTITIONS)];
+        for (from, to, address) in ranges {
+            let number = match self.nodes.iter().position(|node| node.address == address) {
+                Some(number) => number,
+                None => {
+                    self.nodes.push(Node { address, link: None });
+                    self.nodes.len() - 1
+                }
+            };
+            slots[from..=to].fill(number as u16);
+        }
+        self.slots = slots;
+        // The other answer leaves out replicas that have nothing yet.
+        let nodes = link.ask(cmd("CLUSTER").arg("NODES"))?;
+        self.servers = servers(&nodes).ok_or_else(|| io::Error::other("it does not know its cluster"))?;
+        Ok(())
+    }
+}
+
+/// Who serves which slots, from the answer to CLUSTER SLOTS.
+fn served(answer: &Value, asked: &str) -> Option<Vec<(usize, usize, String)>> {
+    let Value::Array(ranges) = answer else { return None };
+    let range = |range: &Value| {
+        let Value::Array(range) = range else { return None };
+        let [Value::Int(from), Value::Int(to), primary, ..] = &range[..] else { return None };
+        let (from, to) = (usize::try_from(*from).ok()?, usize::try_from(*to).ok()?);
+        (from <= to && to < usize::from(PARTITIONS)).then_some((from, to, address(primary, asked)?))
+    };
+    ranges.iter().map(range).collect()
+}
+
+/// The servers that there are and whether each is a primary, from the answer to CLUSTER NODES.
+fn servers(answer: &Value) -> Option<Vec<(String, bool)>> {
+    let text = match answer {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+        Value::VerbatimString { text, .. } => text,
+        _ => return None,
+    };
+    let mut servers = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (address, flags) = (words.next()?.split('@').next()?, words.next()?);
+        // Those that have failed cannot be asked.
+        if !flags.split(',').any(|flag| ["fail", "noaddr", "handshake"].contains(&flag)) {
+            // A primary that serves no slots has nothing to lose: five words follow, and then its slots.
+            servers.push((address.to_owned(), flags.contains("master") && words.nth(5).is_some()));
+        }
+    }
+    Some(servers)
+}
+
+/// Where a server is.
+fn address(server: &Value, asked: &str) -> Option<String> {
+    let Value::Array(server) = server else { return None };
+    let [host, Value::Int(port), ..] = &server[..] else { return None };
+    let host = match host {
+        Value::BulkString(host) if !host.is_empty() => std::str::from_utf8(host).ok()?.to_owned(),
+        // Where it was asked.
+        _ => asked.rsplit_once(':')?.0.to_owned(),
+    };
+    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
+    Some(format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_serves_what_is_read() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let range = |from, to, host: &str| {
+            let primary = Value::Array(vec![text(host), Value::Int(7_000), text("id")]);
+            Value::Array(vec![Value::Int(from), Value::Int(to), primary])
+        };
+        let read = |range| served(&Value::Array(vec![range]), "127.0.0.1:7001");
+        for (host, address) in
+            [("10.1.1.1", "10.1.1.1:7000"), ("", "127.0.0.1:7000"), ("fd00::1", "[fd00::1]:7000")]
+        {
+            assert_eq!(read(range(5, 9, host)), Some(vec![(5, 9, address.to_owned())]));
+        }
+        for senseless in [range(9, 5, "a"), range(0, 16_384, "a"), range(-1, 5, "a"), Value::Nil] {
+            assert_eq!(read(senseless), None);
+        }
+        assert_eq!(served(&Value::Okay, "a:1"), None);
+    }
+
+    #[test]
+    fn servers_are_read() {
+        let nodes = "1a 127.0.0.1:7000@7100 myself,master - 0 0 1 connected 0-16383\n\
+                     2b 127.0.0.1:7001@7101,name slave 1a 0 1 1 connected\n\
+                     3c 127.0.0.1:7002@7102 master,fail - 0 0 2 disconnected\n\
+                     4d 127.0.0.1:7003@7103 master - 0 0 3 connected\n";
+        let read = servers(&Value::BulkString(nodes.into())).unwrap();
+        let read: Vec<(&str, bool)> =
+            read.iter().map(|(address, serves)| (&address[10..], *serves)).collect();
+        assert_eq!(read, [("7000", true), ("7001", false), ("7003", false)]);
+        assert_eq!(servers(&Value::BulkString(b"1a".to_vec())), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! Records: written with all that follows from them at their own place, and read.
+
+use nephila_core::record::{Found, How, Outcome, Record, Settled};
+use nephila_core::url::{Host, identify};
+use redis::{Cmd, Value, cmd};
+
+use super::admitting::outbox_field;
+use super::commit::Plan;
+use super::keys::bucket_of;
+use super::values::{
+    CHUNK_ENTRIES, Entry, HostRecord, InParts, PART_BYTES, Seen, all_bytes, bytes, pack,
+    partition_and_number, place_of, senseless, unpack,
+};
+use super::{PAGES_MAX, RedisStore, partition_of};
+use crate::{Error, Result};
+
+/// What stands before a record that lies with others,
+const WHOLE: u8 = 0;
+/// and before one that does not.
+const IN_PARTS: u8 = 1;
+/// A record that is longer does not lie with others.
+const WITH_OTHERS_BYTES_MAX: usize = 4 << 10;
+
+impl RedisStore {
+    /// Writes a record: it settles its URL, and what it found is noted to be admitted. Durable after [`RedisStore::flush`].
+    pub fn append(&mut self, record: &Record) -> Result<u64> {
+        let number = self.partition_for(record)?;
+        let mut plan = Plan::default();
+        let place = place_of(number, self.partition(number)?.sums.records + 1);
+        let mut changed = Vec::new();
+        if let Record::Settled(settled) = record {
+            changed.extend(self.plan_settled(place, settled, &mut plan)?);
+        }
+        self.plan_record(place, record, &mut plan)?;
+        self.count(number, |sums| sums.records += 1)?;
+        self.commit(number, plan, changed)?;
+        Ok(place)
+    }
+
+    /// Where a record belongs: with its host, or else with the first partition that is held.
+    fn partition_for(&self, record: &Record) -> Result<u16> {
+        let host = match record {
+            Record::Settled(settled) => identify(&settled.url).map(|(host, _)| host),
+            Record::Robots(robots) => Some(robots.origin.host.clone()),
+            Record::Host(host) => Some(host.host.clone()),
+            _ => None,
+        };
+        let first = || self.partitions.keys().next().copied().unwrap_or(0);
+        let number = host.map_or_else(first, |host| partition_of(&host));
+        self.partition(number).map(|_| number)
+    }
+
+    /// The record itself, and its outbox.
+    fn plan_record(&mut self, place: u64, record: &Record, plan: &mut Plan) -> Result<()> {
+        let (partition, number) = partition_and_number(place);
+        let found = record.found();
+        if !found.is_empty() {
+            let mut parts = Vec::new();
+            self.appended += 1;
+            split_found(self.appended, found, &mut parts)?;
+            if parts.len() > 1 {
+                self.parts.insert(place, parts.len());
+            }
+            let words =
+                parts.into_iter().enumerate().flat_map(|(part, found)| [outbox_field(number, part), found]);
+            plan.add("HSET", self.keys.outbox(partition), 2, words.collect());
+        }
+        let bytes = pack(&without_links(record))?;
+        let mut entry = vec![WHOLE];
+        if bytes.len() <= WITH_OTHERS_BYTES_MAX {
+            entry.extend(bytes);
+        } else {
+            let parts = bytes.chunks(PART_BYTES);
+            let in_parts = InParts { parts: parts.len() as u32, page: page_of(record) };
+            entry = [vec![IN_PARTS], pack(&in_parts)?].concat();
+            for (part, bytes) in parts.enumerate() {
+                plan.set(self.keys.part(partition, number, part), bytes.to_vec());
+            }
+        }
+        plan.push(self.keys.records(partition, (number - 1) / CHUNK_ENTRIES as u64), vec![entry]);
+        Ok(())
+    }
+
+    /// What the end of an attempt changes. Nothing if its URL is nobody's.
+    fn plan_settled(
+        &mut self,
+        place: u64,
+        settled: &Settled,
+        plan: &mut Plan,
+    ) -> Result<Option<(Host, HostRecord)>> {
+        let Some((host, print)) = identify(&settled.url) else { return Ok(None) };
+        let (print, number) = (print.0, partition_of(&host));
+        let mut record = self.loaded(&host)?;
+        let (seen, taken) = self.seen_and_taken(&host, &record, &print)?;
+        let mut redirects = 0;
+        match (seen, taken) {
+            (None, _) => {
+                // It is known whatever the limits say.
+                self.make_room(&host, &mut record, 1)?;
+                record.known += 1;
+                self.count(number, |sums| sums.known += 1)?;
+            }
+            (Some(_), Some(entry)) => {
+                redirects = entry.redirects;
+                record.taken = record.taken.saturating_sub(1);
+                plan.remove_field(self.keys.taken(&host), &print);
+            }
+            // Its entry in the queue does not count any more.
+            (Some(Seen::Queued { .. } | Seen::Done(_)), None) => {}
+            (Some(_), None) => self.plan_away(&host, &mut record, &print, plan)?,
+        }
+        if record.nearer {
+            plan.remove_field(self.keys.nearer(&host), &print);
+        }
+        let was_done = matches!(seen, Some(Seen::Done(_)));
+        let seen = match settled.outcome {
+            Outcome::Retry { not_before, .. } => {
+                let Settled { url, depth, how, attempts, found_in, .. } = settled.clone();
+                let entry = Entry { url, depth, how, redirects, attempts, found_in };
+                self.plan_deferred(&host, &mut record, not_before.0, entry, plan)?;
+                Seen::Tried(place)
+            }
+            _ => Seen::Done(place),
+        };
+        match (was_done, matches!(seen, Seen::Done(_))) {
+            (false, true) => {
+                record.settled += 1;
+                self.count(number, |sums| sums.settled += 1)?;
+            }
+            (true, false) => {
+                record.settled -= 1;
+                self.count(number, |sums| sums.settled -= 1)?;
+            }
+            _ => {}
+        }
+        plan.set_field(self.keys.bucket(&host, bucket_of(&print, record.buckets)), &print, pack(&seen)?);
+        Ok(Some((host, record)))
+    }
+
+    /// What is known of a URL, and its entry if it was handed over.
+    pub(super) fn seen_and_taken(
+        &mut self,
+        host: &Host,
+        record: &HostRecord,
+        print: &[u8; 12],
+    ) -> Result<(Option<Seen>, Option<Entry>)> {
+        if record.known == 0 {
+            return Ok((None, None));
+        }
+        let number = partition_of(host);
+        let bucket = self.keys.bucket(host, bucket_of(print, record.buckets));
+        let mut commands = vec![(number, cmd("HGET").arg(bucket).arg(&print[..]).clone())];
+        if record.taken > 0 {
+            commands.push((number, cmd("HGET").arg(self.keys.taken(host)).arg(&print[..]).clone()));
+        }
+        let mut answers = self.cluster.get_mut().read(commands)?.into_iter();
+        let mut next = || answers.next().map_or(Ok(None), bytes);
+        let (seen, taken) = (next()?, next()?);
+        let seen = seen.map(|seen| unpack(&seen)).transpose()?;
+        Ok((seen, taken.map(|entry| unpack(&entry)).transpose()?))
+    }
+
+    /// The record at a place.
+    pub(super) fn read_record(&self, place: u64) -> Result<Record> {
+        let (partition, number) = partition_and_number(place);
+        let missing = || Error::NoRecord { place };
+        let answer = self.cluster.borrow_mut().read([self.get_entry(place)])?.pop().unwrap_or(Value::Nil);
+        let entry = bytes(answer)?.ok_or_else(missing)?;
+        match entry.split_first() {
+            Some((&WHOLE, bytes)) => unpack(bytes),
+            Some((&IN_PARTS, bytes)) => {
+                let in_parts: InParts = unpack(bytes)?;
+                let get = |part| (partition, cmd("GET").arg(self.keys.part(partition, number, part)).clone());
+                let parts = (0..in_parts.parts as usize).map(get);
+                let parts = all_bytes(Value::Array(self.cluster.borrow_mut().read(parts)?))?;
+                unpack(&parts.concat())
+            }
+            _ => Err(senseless("a record is of an unknown kind")),
+        }
+    }
+
+    /// Asks for what lies at a place, which is nothing at places that were never given.
+    fn get_entry(&self, place: u64) -> (u16, Cmd) {
+        let (partition, number) = partition_and_number(place);
+        let before = number.saturating_sub(1);
+        let (chunk, at) = (before / CHUNK_ENTRIES as u64, before % CHUNK_ENTRIES as u64);
+        let key =
+            if number > 0 { self.keys.records(partition, chunk) } else { self.keys.no_records(partition) };
+        (partition, cmd("LINDEX").arg(key).arg(at).clone())
+    }
+
+    /// The page that a record is about.
+    pub(super) fn page(&mut self, place: u64) -> Result<Option<String>> {
+        self.read_pages(&[place])?;
+        Ok(self.pages.get(&place).cloned().flatten())
+    }
+
+    /// Asks for the pages of records that are not known here.
+    pub(super) fn read_pages(&mut self, places: &[u64]) -> Result<()> {
+        if self.pages.len() + places.len() > PAGES_MAX {
+            self.pages.clear();
+        }
+        let mut missing: Vec<u64> =
+            places.iter().filter(|place| !self.pages.contains_key(*place)).copied().collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let commands: Vec<_> = missing.iter().map(|place| self.get_entry(*place)).collect();
+        let answers = self.cluster.get_mut().read(commands)?;
+        for (place, answer) in missing.into_iter().zip(answers) {
+            let page = match bytes(answer)?.as_deref().and_then(<[u8]>::split_first) {
+                Some((&WHOLE, bytes)) => page_of(&unpack(bytes)?),
+                Some((_, bytes)) => unpack::<InParts>(bytes)?.page,
+                None => None,
+            };
+            self.pages.insert(place, page);
+        }
+        Ok(())
+    }
+
+    /// Writes another record in the place of one that does not hold any more.
+    pub(super) fn plan_instead(&self, place: u64, record: &Record, plan: &mut Plan) -> Result<()> {
+        let (partition, number) = partition_and_number(place);
+        let entry = [vec![WHOLE], pack(record)?].concat();
+        let (chunk, at) = ((number - 1) / CHUNK_ENTRIES as u64, (number - 1) % CHUNK_ENTRIES as u64);
+        plan.add("LSET", self.keys.records(partition, chunk), 2, vec![at.to_string().into_bytes(), entry]);
+        Ok(())
+    }
+}
+
+/// What is kept of a record once all that it found is admitted: all but its links. What a seed leads to stays, because the
+/// scope follows from it.
+fn without_links(record: &Record) -> Record {
+    let mut record = record.clone();
+    match &mut record {
+        Record::Seeds(found) => found.clear(),
+        Record::Settled(settled) => settled.found.retain(|found| found.how == How::Seed),
+        Record::Robots(robots) => robots.found.clear(),
+        _ => {}
+    }
+    record
+}
+
+/// The page that a record is about.
+fn page_of(record: &Record) -> Option<String> {
+    match record {
+        Record::Settled(settled) => Some(settled.url.clone()),
+        Record::Robots(robots) => Some(robots.url.clone()),
+        _ => None,
+    }
+}
+
+/// Packs what the record of this turn found, in parts that are not too long.
+fn split_found(turn: u64, found: &[Found], parts: &mut Vec<Vec<u8>>) -> Result<()> {
+    let bytes = pack(&(turn, found))?;
+    if bytes.len() <= PART_BYTES || found.len() == 1 {
+        parts.push(bytes);
+        return Ok(());
+    }
+    let (first, second) = found.split_at(found.len() / 2);
+    split_found(turn, first, parts)?;
+    split_found(turn, second, parts)
+}

@@ -1,0 +1,75 @@
+//! The store in a Redis Cluster: a real one, which all tests share and each has a crawl of its own in.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nephila_core::assign::partition_of;
+use nephila_core::record::Record;
+use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
+use nephila_store::StoreLimits;
+use nephila_store::redis::{ClusterOptions, RedisOptions, RedisStore};
+
+use super::{Harness, reader};
+use crate::samples::host;
+
+/// The cluster of this process, which ends with it.
+pub(crate) fn cluster() -> &'static RedisCluster {
+    static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
+    CLUSTER.get_or_init(|| RedisCluster::start(&RedisClusterOptions::default()).unwrap())
+}
+
+/// A crawl that nobody else has.
+pub(crate) fn options(limits: StoreLimits) -> RedisOptions {
+    static CRAWLS: AtomicU64 = AtomicU64::new(0);
+    // Only what the tests have hosts in: taking over all partitions takes a while.
+    let names = ["a.example", "b.example", "c.example", "nobody.example", "::1"].map(str::to_owned);
+    let names = names.into_iter().chain((0..40).map(|number| format!("h{number}.example")));
+    RedisOptions {
+        cluster: ClusterOptions {
+            nodes: cluster().nodes(),
+            link: cluster().link_options().clone(),
+            replicas: 1,
+            patience: Duration::from_secs(20),
+        },
+        crawl: format!("c{}:", CRAWLS.fetch_add(1, Ordering::Relaxed)),
+        partitions: names.map(|name| partition_of(&host(&name))).collect(),
+        limits,
+        accepts_unsafe: true,
+    }
+}
+
+pub(crate) struct OnRedis {
+    options: RedisOptions,
+    store: RedisStore,
+}
+
+impl Harness for OnRedis {
+    type Store = RedisStore;
+
+    fn new(_: u64, limits: StoreLimits) -> OnRedis {
+        let options = options(limits);
+        OnRedis { store: RedisStore::open(&options).unwrap(), options }
+    }
+
+    fn store(&mut self) -> &mut RedisStore {
+        &mut self.store
+    }
+
+    fn write(&mut self, record: &Record) -> u64 {
+        let place = self.store.append(record).unwrap();
+        self.store.flush().unwrap();
+        place
+    }
+
+    fn save(&mut self) {
+        self.store.flush().unwrap();
+    }
+
+    fn restart(&mut self, limits: StoreLimits, lost_files: &[u32]) {
+        // Nothing is done when a store is dropped: what was not flushed is not sent.
+        self.options.limits = limits;
+        self.store = RedisStore::open(&self.options).unwrap();
+        self.store.look_back(&mut reader(lost_files)).unwrap();
+    }
+}

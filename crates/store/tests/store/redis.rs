@@ -1,0 +1,214 @@
+//! What is particular to the store in a Redis Cluster: who may write, what happens to servers, and how large things become.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use nephila_core::assign::partition_of;
+use nephila_core::record::{Outcome, Record, Settled};
+use nephila_core::time::Wall;
+use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
+use nephila_store::redis::{LinkOptions, RedisOptions, RedisStore, Value};
+use nephila_store::{Error, KnownState, Store};
+
+use crate::contract::redis::{cluster, options};
+use crate::samples::*;
+
+fn page(number: u64) -> String {
+    format!("http://a.example/{number}")
+}
+
+/// Makes URLs known, as an agent would.
+fn offer(store: &mut RedisStore, urls: impl IntoIterator<Item = String>) {
+    let record = seeds(urls);
+    let place = store.append(&record).unwrap();
+    store.flush().unwrap();
+    store.admit(place, &record).unwrap();
+    store.decide().unwrap();
+    store.flush().unwrap();
+}
+
+fn of(cluster: &RedisCluster) -> RedisOptions {
+    let mut options = options(NO_LIMITS);
+    options.cluster.nodes = cluster.nodes();
+    options.cluster.link = cluster.link_options().clone();
+    options
+}
+
+#[test]
+fn who_comes_later_fences_who_was_there() {
+    let options = options(NO_LIMITS);
+    let mut first = RedisStore::open(&options).unwrap();
+    offer(&mut first, (0..9).map(page));
+    let taken = first.take(&host("a.example"), 3, false, Wall(0)).unwrap();
+
+    let mut second = RedisStore::open(&options).unwrap();
+    let record = Record::Settled(settled(taken.due[0].url.as_str(), Outcome::Answered { status: 200 }));
+    let place = first.append(&record);
+    let failed = place.and_then(|_| first.flush()).unwrap_err();
+    assert!(matches!(failed, Error::Fenced { partition } if partition == partition_of(&host("a.example"))));
+    let known = second.look_up(&url(&page(0))).unwrap().unwrap();
+    assert_eq!(known.state, KnownState::Queued, "nothing of it was written, and it is due again");
+    assert_eq!(second.take(&host("a.example"), 99, false, Wall(0)).unwrap().due.len(), 9);
+}
+
+#[test]
+fn a_host_lies_in_many_small_values() {
+    let options = options(NO_LIMITS);
+    let mut store = RedisStore::open(&options).unwrap();
+    let long = "x".repeat(1_500);
+    let urls: Vec<String> = (0..2_000).map(|number| format!("{}/{long}", page(number))).collect();
+    for urls in urls.chunks(500) {
+        offer(&mut store, urls.iter().cloned());
+    }
+    let primary = cluster().primary_of(partition_of(&host("a.example"))).unwrap();
+    let slot = partition_of(&host("a.example")).to_string();
+    let Value::Array(keys) = cluster().ask(primary, &["CLUSTER", "GETKEYSINSLOT", &slot, "100000"]).unwrap()
+    else {
+        panic!("keys are a list")
+    };
+    let mut buckets = 0;
+    for key in keys {
+        let Value::BulkString(key) = key else { panic!("{key:?} is a text") };
+        let key = String::from_utf8(key).unwrap();
+        let Some(rest) = key.strip_prefix(&options.crawl) else { continue };
+        let Value::Int(bytes) = cluster().ask(primary, &["MEMORY", "USAGE", &key, "SAMPLES", "0"]).unwrap()
+        else {
+            panic!("{key} has a size")
+        };
+        assert!(bytes < 64 << 10, "{key} takes {bytes} bytes");
+        if rest.starts_with("{a.example}s") {
+            buckets += 1;
+            let encoding = cluster().ask(primary, &["OBJECT", "ENCODING", &key]).unwrap();
+            assert_eq!(encoding, Value::BulkString(b"listpack".to_vec()), "{key}");
+        }
+    }
+    assert_eq!(buckets, 2_000_u64.div_ceil(64));
+    for text in &urls {
+        assert!(store.look_up(&url(text)).unwrap().is_some(), "{text} is not known");
+    }
+    offer(&mut store, urls);
+    assert_eq!(store.stored().known, 2_000);
+}
+
+/// Settles one URL after another, and gives back those that were acknowledged.
+fn settle_all(store: &mut RedisStore, mut each: impl FnMut(usize)) -> BTreeSet<String> {
+    let mut acknowledged = BTreeSet::new();
+    loop {
+        let taken = store.take(&host("a.example"), 20, false, Wall(0)).unwrap();
+        if taken.due.is_empty() {
+            return acknowledged;
+        }
+        for due in taken.due {
+            let outcome = Outcome::Answered { status: 200 };
+            let record = Settled { attempts: 1, ..settled(due.url.as_str(), outcome) };
+            store.append(&Record::Settled(record)).unwrap();
+            store.flush().unwrap();
+            assert!(acknowledged.insert(due.url.to_string()), "{} was handed over twice", due.url);
+            each(acknowledged.len());
+        }
+    }
+}
+
+#[test]
+fn what_is_unknown_is_repeated_and_done_once() {
+    let mut cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let mut options = of(&cluster);
+    // Servers that pause for longer are given up and asked anew.
+    options.cluster.link =
+        LinkOptions { answer_time_max: Duration::from_millis(150), ..options.cluster.link };
+    let mut store = RedisStore::open(&options).unwrap();
+    offer(&mut store, (0..200).map(page));
+    let slot = partition_of(&host("a.example"));
+    let first = cluster.primary_of(slot).unwrap();
+    let acknowledged = settle_all(&mut store, |settled| match settled {
+        // What is sent now is done when it goes on, and nobody waits for the answer.
+        40 | 80 => cluster.pause_for(first, Duration::from_millis(400)).unwrap(),
+        // Its replica takes over, and has none itself before it is back.
+        120 => {
+            cluster.kill(first).unwrap();
+            let until = Instant::now() + Duration::from_secs(30);
+            while cluster.primary_of(slot).unwrap() == first {
+                assert!(Instant::now() < until, "nobody takes over");
+            }
+            cluster.restart(first).unwrap();
+        }
+        _ => {}
+    });
+    assert_ne!(cluster.primary_of(slot).unwrap(), first);
+    assert_eq!(acknowledged.len(), 200);
+    let stored = store.stored();
+    assert_eq!((stored.known, stored.queued), (200, 0));
+    drop(store);
+    let mut again = RedisStore::open(&options).unwrap();
+    assert_eq!((again.stored().known, again.stored().queued), (200, 0));
+    for number in 0..200 {
+        let known = again.look_up(&url(&page(number))).unwrap().unwrap();
+        assert!(matches!(known.state, KnownState::Settled(_)));
+    }
+}
+
+#[test]
+fn a_slot_moves_while_it_is_in_use() {
+    let cluster =
+        RedisCluster::start(&RedisClusterOptions { tls: true, login: true, ..Default::default() }).unwrap();
+    let options = of(&cluster);
+    let mut store = RedisStore::open(&options).unwrap();
+    for first in (0..2_000).step_by(500) {
+        offer(&mut store, (first..first + 500).map(page));
+    }
+    let slot = partition_of(&host("a.example"));
+    let from = cluster.primary_of(slot).unwrap();
+    let to = (0..3).find(|number| *number != from).unwrap();
+    std::thread::scope(|scope| {
+        let moves = scope.spawn(|| cluster.move_slot(slot, to).unwrap());
+        for first in (2_000..4_000).step_by(100) {
+            offer(&mut store, (first..first + 100).map(page));
+        }
+        assert!(moves.join().unwrap().keys > 60);
+    });
+    assert_eq!(cluster.primary_of(slot).unwrap(), to);
+    drop(store);
+    let mut again = RedisStore::open(&options).unwrap();
+    assert_eq!(again.stored().known, 4_000);
+    assert!((0..4_000).all(|number| again.look_up(&url(&page(number))).unwrap().is_some()));
+}
+
+#[test]
+fn unsafe_settings_are_refused_with_the_line_to_change() {
+    let mut cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let mut options = RedisOptions { accepts_unsafe: false, ..of(&cluster) };
+    RedisStore::open(&options).unwrap();
+    options.cluster.replicas = 2;
+    let refused = |options: &RedisOptions| match RedisStore::open(options) {
+        Err(Error::Unsafe { wrong }) => wrong.join("\n"),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it is accepted"),
+    };
+    assert!(refused(&options).contains("has 1 replicas in step and needs 2"));
+    options.cluster.replicas = 1;
+    for (name, bad, good) in [
+        ("appendonly", "no", "yes"),
+        ("appendfsync", "no", "everysec"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction"),
+        ("no-appendfsync-on-rewrite", "yes", "no"),
+    ] {
+        cluster.ask(4, &["CONFIG", "SET", name, bad]).unwrap();
+        let wrong = refused(&options);
+        let node = &cluster.nodes()[4];
+        assert!(wrong.contains(&format!("{node} has `{name} {bad}` and needs `{name} {good}`")), "{wrong}");
+        assert_eq!(wrong.lines().count(), 1, "{wrong}");
+        cluster.ask(4, &["CONFIG", "SET", name, good]).unwrap();
+    }
+    let primary = cluster.primary_of(0).unwrap();
+    let replica = (3..6).find(|number| {
+        cluster
+            .info(*number, "replication")
+            .unwrap()
+            .contains(&format!("master_port:{}\r\n", cluster.nodes()[primary].rsplit_once(':').unwrap().1))
+    });
+    cluster.kill(replica.unwrap()).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while RedisStore::open(&options).is_ok() {
+        assert!(Instant::now() < until, "a primary without a replica is accepted");
+    }
+}
