@@ -30,7 +30,7 @@ fn owners<'a>(
 
 proptest! {
     // Each tries all partitions.
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
 
     /// Read the other way round: an agent that leaves gives away its own and nothing else.
     #[test]

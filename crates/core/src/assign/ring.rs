@@ -10,7 +10,7 @@
 //! - its draw for a key is the XXH3 hash, with that seed, of the key's 8 bytes, lowest first; a partition's key is its number;
 //! - its distance is -log2(draw / 2^64) in units of 2^-40 ([`halvings`]), divided by its capacity.
 //!
-//! Equal distances are told apart by the identifiers: the lesser is nearer.
+//! Where that is equal the larger draw is nearer, and then the lesser identifier.
 //!
 //! # Promises
 //! - **Contravariance**: an agent that joins, or whose capacity grows, takes partitions and loses none; none moves between two
@@ -83,43 +83,58 @@ impl<A: AsRef<str>> Ring<A> {
 }
 
 impl<A> Agent<A> {
-    fn draw(&self, key: u64) -> u64 {
-        xxh3_64_with_seed(&key.to_le_bytes(), self.seed)
-    }
-
     fn distance(&self, key: u64) -> Distance {
-        Distance { halvings: halvings(self.draw(key)), capacity: self.capacity }
+        Distance { draw: xxh3_64_with_seed(&key.to_le_bytes(), self.seed), capacity: self.capacity }
     }
 }
 
 /// The place of the agent that is nearest to a key.
 fn nearest<A>(agents: &[Agent<A>], key: u64) -> Option<u32> {
     let (mut place, mut least) = (0, agents.first()?.distance(key));
+    // Not computed before it is needed: among agents of one capacity never.
+    let mut least_halvings = None;
     for (other, agent) in (0..).zip(agents).skip(1) {
-        let (draw, capacity) = (agent.draw(key), agent.capacity);
-        // What is farther even by the bound need not be known exactly: nearly all are.
-        if (Distance { halvings: halvings_at_least(draw), capacity }) < least {
-            let distance = Distance { halvings: halvings(draw), capacity };
+        let distance = agent.distance(key);
+        if distance.capacity == least.capacity {
             if distance < least {
-                (place, least) = (other, distance);
+                (place, least, least_halvings) = (other, distance, None);
+            }
+            continue;
+        }
+        let known = *least_halvings.get_or_insert_with(|| halvings(least.draw));
+        // What is farther even by the bound need not be known exactly: nearly all are.
+        if distance.compare(halvings_at_least(distance.draw), &least, known).is_lt() {
+            let exact = halvings(distance.draw);
+            if distance.compare(exact, &least, known).is_lt() {
+                (place, least, least_halvings) = (other, distance, Some(exact));
             }
         }
     }
     Some(place)
 }
 
-/// The first divided by the second, compared as the fractions they are.
-#[derive(Clone, Copy, Debug)]
+/// How far an agent is from a key: the halvings of its draw divided by its capacity, compared as the fractions they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Distance {
-    halvings: u64,
+    draw: u64,
     capacity: u16,
+}
+
+impl Distance {
+    /// With the halvings of both.
+    fn compare(&self, own: u64, other: &Distance, others: u64) -> Ordering {
+        let by_halvings = (own * u64::from(other.capacity)).cmp(&(others * u64::from(self.capacity)));
+        by_halvings.then(other.draw.cmp(&self.draw))
+    }
 }
 
 impl Ord for Distance {
     fn cmp(&self, other: &Distance) -> Ordering {
-        let (own, others) =
-            (self.halvings * u64::from(other.capacity), other.halvings * u64::from(self.capacity));
-        own.cmp(&others)
+        if self.capacity == other.capacity {
+            // Halvings never grow with the draw.
+            return other.draw.cmp(&self.draw);
+        }
+        self.compare(halvings(self.draw), other, halvings(other.draw))
     }
 }
 
@@ -128,14 +143,6 @@ impl PartialOrd for Distance {
         Some(self.cmp(other))
     }
 }
-
-impl PartialEq for Distance {
-    fn eq(&self, other: &Distance) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Distance {}
 
 /// How often 2^64 has to be halved to become `draw`: -log2(draw / 2^64), in units of 2^-[`DIGITS`], rounded up. 0 counts as 1.
 ///
@@ -146,9 +153,9 @@ fn halvings(draw: u64) -> u64 {
     let mut digits = 0;
     for _ in 0..DIGITS {
         let square = u128::from(mantissa) * u128::from(mantissa);
-        let digit = (square >> 127) as u64;
-        digits = digits << 1 | digit;
-        mantissa = (square >> (63 + digit)) as u64;
+        let is_two = square >> 127 == 1;
+        digits = digits << 1 | u64::from(is_two);
+        mantissa = if is_two { square >> 64 } else { square >> 63 } as u64;
     }
     (u64::from(zeros + 1) << DIGITS) - digits
 }
@@ -176,6 +183,21 @@ mod tests {
         assert_eq!((halvings(0), halvings(1), halvings(1 << 63)), (64 << DIGITS, 64 << DIGITS, 1 << DIGITS));
         assert_eq!((halvings(u64::MAX), halvings_at_least(u64::MAX)), (1, 0));
         assert!(halvings(0).checked_mul(u16::MAX.into()).is_some());
+    }
+
+    /// Draws that are close, and capacities that make them equal: sorting must not depend on where it begins.
+    #[test]
+    fn distances_are_in_one_order() {
+        let draws =
+            (0..4).flat_map(|step| [u64::MAX - step, (1 << 63) + (step << 22), (1 << 62) + step, step]);
+        let mut all: Vec<Distance> =
+            draws.flat_map(|draw| [1, 2, 3, u16::MAX].map(|capacity| Distance { draw, capacity })).collect();
+        all.sort();
+        for (at, one) in all.iter().enumerate() {
+            for (other_at, other) in all.iter().enumerate() {
+                assert_eq!(one.cmp(other), at.cmp(&other_at), "{one:?}, {other:?}");
+            }
+        }
     }
 
     /// What is computed here is computed by agents of other versions too: this must never change.
