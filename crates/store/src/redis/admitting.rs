@@ -1,6 +1,6 @@
 //! The sieve: what was found becomes known, once, and goes to the queue of its host.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use nephila_core::record::Found;
 use nephila_core::url::{Host, identify};
 use redis::{Value, cmd};
@@ -12,10 +12,12 @@ use super::values::{
     partition_and_number, unpack,
 };
 use super::{RedisStore, partition_of};
-use crate::Result;
+use crate::{Error, Result};
 
-/// Offers that are decided together.
+/// Offers that are decided together,
 pub(super) const OFFERS_MAX: usize = 500;
+/// and that wait for slots that are not served.
+pub(super) const OFFERS_LEFT_MAX: usize = 100_000;
 /// Buckets that are split together.
 const SPLITS_MAX: usize = 16;
 
@@ -71,20 +73,31 @@ impl RedisStore {
         }
     }
 
-    /// Decides about everything that was offered, so many at a time.
+    /// Decides about everything that was offered, so many at a time, but for hosts whose slots are not served.
     pub(super) fn decide_offers(&mut self) -> Result<()> {
-        while !self.offers.is_empty() {
-            let count = self.offers.len().min(OFFERS_MAX);
-            let batch: Vec<Offer> = self.offers[..count].to_vec();
-            self.decide_batch(&batch, &mut |_| {})?;
-            self.offers.drain(..count);
-            self.clear_outboxes(&batch)?;
+        let mut left = Vec::new();
+        let mut done = Ok(());
+        while done.is_ok() && !self.offers.is_empty() {
+            let batch = self.offers[..self.offers.len().min(OFFERS_MAX)].to_vec();
+            done = self.decide_batch(&batch, &mut |_| {}).and_then(|unserved| {
+                self.offers.drain(..batch.len());
+                let (later, decided): (Vec<Offer>, Vec<Offer>) =
+                    batch.into_iter().partition(|offer| unserved.contains(&offer.host));
+                left.extend(later);
+                self.clear_outboxes(&decided)
+            });
         }
-        Ok(())
+        self.offers_left = left.len();
+        self.offers.splice(0..0, left);
+        done
     }
 
-    /// Decides about offers. `with` says what else is to be written with them.
-    fn decide_batch(&mut self, batch: &[Offer], with: &mut dyn FnMut(&mut Deciding)) -> Result<()> {
+    /// Decides about offers. `with` says what else is to be written with them. Gives back the hosts that cannot be served now.
+    fn decide_batch(
+        &mut self,
+        batch: &[Offer],
+        with: &mut dyn FnMut(&mut Deciding),
+    ) -> Result<HashSet<Host>> {
         let mut by_host: Vec<(Host, Vec<&Offer>)> = Vec::new();
         let mut numbers: HashMap<&Host, usize> = HashMap::new();
         for offer in batch {
@@ -95,25 +108,39 @@ impl RedisStore {
             by_host[number].1.push(offer);
         }
         let names: Vec<Host> = by_host.iter().map(|(host, _)| host.clone()).collect();
-        self.load(&names)?;
-        let mut decidings = self.read_seen(&by_host)?;
+        let mut unserved = self.load_some(&names)?;
+        by_host.retain(|(host, _)| !unserved.contains(host));
+        let mut decidings = self.read_seen(&by_host, &mut unserved)?;
         for (deciding, (host, offers)) in decidings.iter_mut().zip(&by_host) {
+            if unserved.contains(host) {
+                continue;
+            }
             with(deciding);
             let new = offers.iter().filter(|offer| !deciding.seen.contains_key(&offer.print)).count();
-            self.make_room(host, &mut deciding.record, new as u64)?;
+            match self.make_room(host, &mut deciding.record, new as u64) {
+                Err(Error::Unavailable { .. }) => drop(unserved.insert(host.clone())),
+                made => made?,
+            }
         }
         // Nothing more is asked: from here on it is done.
-        for (mut deciding, (_, offers)) in decidings.into_iter().zip(by_host) {
+        for (mut deciding, (host, offers)) in decidings.into_iter().zip(by_host) {
+            if unserved.contains(&host) {
+                continue;
+            }
             for offer in offers {
                 self.decide_one(&mut deciding, offer)?;
             }
             self.commit_decided(deciding)?;
         }
-        Ok(())
+        Ok(unserved)
     }
 
     /// What the sieve says of all that is offered.
-    fn read_seen(&mut self, by_host: &[(Host, Vec<&Offer>)]) -> Result<Vec<Deciding>> {
+    fn read_seen(
+        &mut self,
+        by_host: &[(Host, Vec<&Offer>)],
+        unserved: &mut HashSet<Host>,
+    ) -> Result<Vec<Deciding>> {
         let mut commands = Vec::new();
         let mut asked: Vec<(usize, Vec<[u8; 12]>)> = Vec::new();
         let mut decidings = Vec::new();
@@ -147,8 +174,12 @@ impl RedisStore {
                 readmitted: Over::default(),
             });
         }
-        let answers = self.cluster.get_mut().read(commands)?;
+        let answers = self.cluster.get_mut().read_some(commands)?;
         for ((number, prints), answer) in asked.into_iter().zip(answers) {
+            let Some(answer) = answer else {
+                unserved.insert(by_host[number].0.clone());
+                continue;
+            };
             for (print, value) in prints.into_iter().zip(list(answer)?) {
                 if let Some(value) = bytes(value)? {
                     decidings[number].seen.insert(print, unpack(&value)?);
@@ -375,12 +406,15 @@ impl RedisStore {
                 continue;
             }
             // They are counted anew, and in the same commit they are where they belong then.
-            self.total.over -= over;
-            self.decide_batch(&batch, &mut |deciding| {
+            let unserved = self.decide_batch(&batch, &mut |deciding| {
                 deciding.record.kept_out.drop_first(entries, entries);
                 deciding.readmitted = over;
                 deciding.plan.remove(key.clone());
             })?;
+            if !unserved.is_empty() {
+                return Err(Error::Unavailable { what: "slots are not served", seconds: 0 });
+            }
+            self.total.over -= over;
         }
         Ok(())
     }

@@ -8,9 +8,9 @@
 //! - WAIT speaks of what its own connection did, so each primary has one connection, and when that breaks, what was not
 //!   waited for is repeated on the next.
 //! - While a slot moves, scripts are answered by TRYAGAIN or ASK until all its keys have moved. Nothing is done then but wait:
-//!   the commits of that slot are kept, those of others go on.
+//!   the commits of that slot are kept, those of others go on. The same holds for slots whose primary is gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -22,16 +22,24 @@ use super::link::{Link, LinkOptions};
 use crate::{Error, Result};
 use nephila_core::assign::PARTITIONS;
 
-/// Pauses between attempts.
-const PAUSE_MIN: Duration = Duration::from_millis(5);
+/// How long a slot that is not served is left alone, at first and later.
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// How long a server may take to say who serves what.
+const SLOTS_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long is waited for slots that somebody can do without.
+const HASTE: Duration = Duration::from_millis(20);
 /// How long a server waits for its replicas at a time, if it may take so long to answer.
 const WAIT_MAX: Duration = Duration::from_millis(500);
-/// Commits that are under way at most.
+/// Commits that are under way before they are waited for,
 const COMMITS_MAX: usize = 1_000;
+/// and at most, if slots are not served.
+const COMMITS_KEPT_MAX: usize = 20_000;
 /// What a server says that is not ready for a command now.
 const NOT_NOW: &[&str] =
     &["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY"];
+/// What it says of these while a slot moves away from it or to it.
+const MOVES: &[&str] = &["ASK", "TRYAGAIN"];
 /// Nobody is known to serve a slot.
 const NOBODY: u16 = u16::MAX;
 
@@ -44,7 +52,8 @@ pub struct ClusterOptions {
     pub link: LinkOptions,
     /// Replicas that must have what is acknowledged.
     pub replicas: u32,
-    /// How long to wait for servers that fail over, move slots or cannot be reached.
+    /// How long to wait for servers that fail over, move slots or cannot be reached. What takes longer fails, changes
+    /// nothing, and may be tried again.
     pub patience: Duration,
 }
 
@@ -71,6 +80,10 @@ pub(super) struct Cluster {
     servers: Vec<(String, bool)>,
     /// The number of the one that is asked next who serves what.
     asked_next: usize,
+    /// Slots that are not served: since when, and until when they are left alone.
+    away: HashMap<u16, (Instant, Instant)>,
+    /// Somebody else may serve a slot now.
+    is_stale: bool,
     /// What servers call the script.
     sha: String,
     /// Commits that were not sent,
@@ -92,6 +105,8 @@ impl Cluster {
             slots,
             servers,
             asked_next: 0,
+            away: HashMap::new(),
+            is_stale: false,
             sha,
             unsent: Vec::new(),
             unwaited: Vec::new(),
@@ -112,46 +127,120 @@ impl Cluster {
 
     /// Asks things of slots, all at once. Answers are in their order, and never a refusal.
     pub(super) fn read(&mut self, commands: impl IntoIterator<Item = (u16, Cmd)>) -> Result<Vec<Value>> {
-        let mut sent = std::mem::take(&mut self.unsent);
-        let mut reads = 0;
-        for (slot, command) in commands {
-            sent.push(Sent { slot, packed: command.get_packed_command(), read: Some(reads) });
-            reads += 1;
-        }
-        let mut answers = vec![Value::Nil; reads];
-        if reads > 0 {
-            self.exchange(sent, &mut answers)?;
-        } else {
-            self.unsent = sent;
-        }
-        Ok(answers)
+        let patience = self.options.patience;
+        let answers = self.ask_all(commands, patience)?;
+        answers.into_iter().collect::<Option<_>>().ok_or_else(|| self.unavailable("slots are not served"))
     }
 
-    /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::flush`].
+    /// The same, but not for long: what is not served now has no answer.
+    pub(super) fn read_some(
+        &mut self,
+        commands: impl IntoIterator<Item = (u16, Cmd)>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.ask_all(commands, HASTE.min(self.options.patience))
+    }
+
+    fn ask_all(
+        &mut self,
+        commands: impl IntoIterator<Item = (u16, Cmd)>,
+        patience: Duration,
+    ) -> Result<Vec<Option<Value>>> {
+        let mut sent = Vec::new();
+        for (slot, command) in commands {
+            sent.push(Sent { slot, packed: command.get_packed_command(), read: Some(sent.len()) });
+        }
+        let mut answers = vec![None; sent.len()];
+        let until = Instant::now() + patience;
+        loop {
+            // A read sees what was committed before it.
+            let mut commits = std::mem::take(&mut self.unsent);
+            commits.append(&mut sent);
+            let held = self.attempt(commits, &mut answers)?;
+            let (reads, mut commits): (Vec<Sent>, Vec<Sent>) =
+                held.into_iter().partition(|sent| sent.read.is_some());
+            self.unsent.append(&mut commits);
+            sent = reads;
+            let is_away = sent.iter().any(|sent| self.is_away_for(sent.slot, patience));
+            if sent.is_empty() || is_away || Instant::now() >= until {
+                return Ok(answers);
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Whether a slot has not been served for so long.
+    fn is_away_for(&self, slot: u16, time: Duration) -> bool {
+        self.away.get(&slot).is_some_and(|(since, _)| since.elapsed() >= time)
+    }
+
+    /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::confirm`].
     pub(super) fn commit(&mut self, slot: u16, command: &Cmd) -> Result<()> {
         self.unsent.push(Sent { slot, packed: command.get_packed_command(), read: None });
-        if self.unsent.len() + self.unwaited.len() >= COMMITS_MAX { self.flush() } else { Ok(()) }
+        if self.unsent.len() + self.unwaited.len() < COMMITS_MAX {
+            return Ok(());
+        }
+        self.confirm()?;
+        let is_too_much = self.unsent.len() >= COMMITS_KEPT_MAX;
+        if is_too_much { Err(self.unavailable("slots are not served")) } else { Ok(()) }
+    }
+
+    /// Waits until every commit is done and the replicas have it, but for those of slots that are not served: they are kept,
+    /// and named.
+    pub(super) fn confirm(&mut self) -> Result<BTreeSet<u16>> {
+        let until = Instant::now() + self.options.patience;
+        loop {
+            let commits = std::mem::take(&mut self.unsent);
+            let mut held = self.attempt(commits, &mut [])?;
+            self.unsent.append(&mut held);
+            let numbers: BTreeSet<u16> = self.unwaited.iter().map(|(number, _)| *number).collect();
+            self.wait(numbers);
+            let left: BTreeSet<u16> = self.unsent.iter().map(|sent| sent.slot).collect();
+            if self.unwaited.is_empty() && left.iter().all(|slot| self.is_away_for(*slot, HASTE)) {
+                return Ok(left);
+            }
+            if Instant::now() >= until {
+                let unconfirmed = self.unwaited.iter().map(|(_, sent)| sent.slot);
+                return Ok(left.into_iter().chain(unconfirmed).collect());
+            }
+            if !left.is_empty() {
+                sleep(PAUSE);
+            }
+        }
     }
 
     /// Waits until every commit is done and the replicas have it.
     pub(super) fn flush(&mut self) -> Result<()> {
         let until = Instant::now() + self.options.patience;
+        while !self.confirm()?.is_empty() {
+            if Instant::now() >= until {
+                return Err(self.unavailable("what was written is not confirmed"));
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Waits until the replicas have what was done by reading.
+    pub(super) fn flush_reads(&mut self) -> Result<()> {
+        let until = Instant::now() + self.options.patience;
+        let mut numbers: BTreeSet<u16> = (0..)
+            .zip(&self.nodes)
+            .filter(|(_, node)| node.link.is_some())
+            .map(|(number, _)| number)
+            .collect();
         loop {
-            let sent = std::mem::take(&mut self.unsent);
-            self.exchange(sent, &mut [])?;
-            self.wait();
-            if self.unwaited.is_empty() && self.unsent.is_empty() {
+            numbers = self.wait(numbers);
+            if numbers.is_empty() {
                 return Ok(());
             }
             if Instant::now() >= until {
-                return Err(self.unavailable("replicas do not confirm what was written"));
+                return Err(self.unavailable("what was written is not confirmed"));
             }
         }
     }
 
-    /// Asks every primary that did something for its replicas.
-    fn wait(&mut self) {
-        let numbers: BTreeSet<u16> = self.unwaited.iter().map(|(number, _)| *number).collect();
+    /// Asks primaries for their replicas. Gives back those that lack some.
+    fn wait(&mut self, numbers: BTreeSet<u16>) -> BTreeSet<u16> {
         let mut wait = cmd("WAIT");
         let time_max = WAIT_MAX.min(self.options.link.answer_time_max / 2);
         wait.arg(self.options.replicas).arg(time_max.as_millis() as u64);
@@ -162,61 +251,52 @@ impl Cluster {
                 self.lose(*number);
             }
         }
+        let mut lacking = BTreeSet::new();
         for number in numbers {
-            let Some(link) = self.nodes[usize::from(number)].link.as_mut() else { continue };
-            match link.answer() {
-                Ok(Value::Int(replicas)) if replicas >= i64::from(self.options.replicas) => {
+            let answer = self.nodes[usize::from(number)].link.as_mut().map(Link::answer);
+            match answer {
+                Some(Ok(Value::Int(replicas))) if replicas >= i64::from(self.options.replicas) => {
                     self.unwaited.retain(|(other, _)| *other != number);
+                    continue;
                 }
                 // Some have not answered in time: they are asked again.
-                Ok(Value::Int(_)) => {}
+                Some(Ok(Value::Int(_))) => {}
                 _ => self.lose(number),
             }
+            lacking.insert(number);
         }
+        lacking
     }
 
     /// A connection is gone, and with it all knowledge of what was done over it and not waited for.
     fn lose(&mut self, number: u16) {
         self.nodes[usize::from(number)].link = None;
+        self.is_stale = true;
         let lost = self.unwaited.extract_if(.., |(other, _)| *other == number).map(|(_, sent)| sent);
         let mut again: Vec<Sent> = lost.collect();
         again.append(&mut self.unsent);
         self.unsent = again;
     }
 
-    /// Sends commands until each has an answer, those of a slot in their order.
-    fn exchange(&mut self, mut sent: Vec<Sent>, answers: &mut [Value]) -> Result<()> {
-        let until = Instant::now() + self.options.patience;
-        let mut pause = PAUSE_MIN;
-        loop {
-            sent = self.attempt(sent, answers)?;
-            // What was lost comes before what was held.
-            let mut again = std::mem::take(&mut self.unsent);
-            again.append(&mut sent);
-            sent = again;
-            if sent.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() >= until {
-                self.unsent = sent.into_iter().filter(|sent| sent.read.is_none()).collect();
-                return Err(self.unavailable("slots are not served"));
-            }
-            sleep(pause);
-            pause = (2 * pause).min(PAUSE_MAX);
-            // Whoever can be asked says who serves what; otherwise the next attempt fails, too.
-            let _ = self.refresh();
+    /// Sends every command once, those of a slot in their order. Gives back those that have to be sent again; what was lost and
+    /// comes before them is in `unsent` then.
+    fn attempt(&mut self, sent: Vec<Sent>, answers: &mut [Option<Value>]) -> Result<Vec<Sent>> {
+        if self.is_stale {
+            // Whoever can be asked says who serves what; otherwise this attempt fails, too.
+            self.is_stale = self.refresh().is_err();
         }
-    }
-
-    /// Sends every command once. Gives back those that have to be sent again.
-    fn attempt(&mut self, sent: Vec<Sent>, answers: &mut [Value]) -> Result<Vec<Sent>> {
+        let now = Instant::now();
         let mut by_node: Vec<Vec<Sent>> = Vec::new();
         by_node.resize_with(self.nodes.len(), Vec::new);
         let mut held = Vec::new();
         for sent in sent {
+            if self.away.get(&sent.slot).is_some_and(|(_, until)| now < *until) {
+                held.push(sent);
+                continue;
+            }
             match by_node.get_mut(usize::from(self.slots[usize::from(sent.slot)])) {
                 Some(of_node) => of_node.push(sent),
-                None => held.push(sent),
+                None => self.hold(sent, &mut held),
             }
         }
         for (number, sent) in by_node.iter().enumerate().filter(|(_, sent)| !sent.is_empty()) {
@@ -254,19 +334,19 @@ impl Cluster {
         &mut self,
         number: u16,
         sent: Vec<Sent>,
-        answers: &mut [Value],
+        answers: &mut [Option<Value>],
         held: &mut Vec<Sent>,
     ) -> Result<()> {
         let mut held_slots = BTreeSet::new();
         for sent in sent {
             let Some(link) = self.nodes[usize::from(number)].link.as_mut() else {
-                held.push(sent);
+                self.hold(sent, held);
                 continue;
             };
             match link.answer() {
                 Err(_) => {
                     self.lose(number);
-                    held.push(sent);
+                    self.hold(sent, held);
                 }
                 // What came before it was not done, and so this was not either, or did not see it.
                 Ok(_) if held_slots.contains(&sent.slot) => held.push(sent),
@@ -274,7 +354,12 @@ impl Cluster {
                     held_slots.insert(sent.slot);
                     // The slot may be elsewhere now, and what it was told here may not be.
                     self.take_back(sent.slot);
-                    held.push(sent);
+                    self.is_stale |= !MOVES.contains(&error.code());
+                    if error.code() == "MOVED" {
+                        // It is served, however long it was not.
+                        self.away.remove(&sent.slot);
+                    }
+                    self.hold(sent, held);
                 }
                 Ok(Value::ServerError(error)) => {
                     let is_lost = error.code() == "BEHIND" && self.take_back(sent.slot);
@@ -284,13 +369,25 @@ impl Cluster {
                     held_slots.insert(sent.slot);
                     held.push(sent);
                 }
-                Ok(answer) => match sent.read {
-                    Some(at) => answers[at] = answer,
-                    None => self.unwaited.push((number, sent)),
-                },
+                Ok(answer) => {
+                    self.away.remove(&sent.slot);
+                    match sent.read {
+                        Some(at) => answers[at] = Some(answer),
+                        None => self.unwaited.push((number, sent)),
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Keeps a command for later, because its slot is not served.
+    fn hold(&mut self, sent: Sent, held: &mut Vec<Sent>) {
+        let now = Instant::now();
+        let (since, until) = self.away.entry(sent.slot).or_insert((now, now));
+        // The longer it takes, the less often it is asked for.
+        *until = now + (since.elapsed() / 8).clamp(PAUSE, PAUSE_MAX);
+        held.push(sent);
     }
 
     /// Has commits of a slot repeated that were not waited for. Says whether there are any.
@@ -338,7 +435,9 @@ impl Cluster {
     fn ask_slots(&mut self, number: usize) -> io::Result<()> {
         let address = self.nodes[number].address.clone();
         // A connection of its own: on the other, answers are in order.
-        let mut link = Link::connect(&address, &self.options.link)?;
+        let answer_time_max = SLOTS_TIME_MAX.min(self.options.link.answer_time_max);
+        let options = LinkOptions { answer_time_max, ..self.options.link.clone() };
+        let mut link = Link::connect(&address, &options)?;
         if self.sha.is_empty()
             && let Value::BulkString(sha) = link.ask(cmd("SCRIPT").arg("LOAD").arg(SCRIPT))?
         {

@@ -30,8 +30,8 @@ impl Default for LinkOptions {
         LinkOptions {
             tls: None,
             login: None,
-            connect_time_max: Duration::from_secs(2),
-            answer_time_max: Duration::from_secs(5),
+            connect_time_max: Duration::from_secs(1),
+            answer_time_max: Duration::from_secs(2),
         }
     }
 }

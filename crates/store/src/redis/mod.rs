@@ -27,9 +27,10 @@ mod taking;
 mod values;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Record, Settled};
@@ -81,6 +82,7 @@ pub struct RedisStore {
     cluster: RefCell<Cluster>,
     keys: Keys,
     limits: StoreLimits,
+    patience: Duration,
     partitions: BTreeMap<u16, Partition>,
     hosts: HashMap<Host, HostRecord>,
     /// What they come to.
@@ -88,6 +90,8 @@ pub struct RedisStore {
     /// Offers that are not decided, and how many of each record.
     offers: Vec<Offer>,
     undecided: HashMap<u64, usize>,
+    /// Those of them that could not be decided when that was last tried.
+    offers_left: usize,
     /// Parts of their outboxes, where there are several.
     parts: HashMap<u64, usize>,
     /// Records that found something, since it was opened.
@@ -95,6 +99,8 @@ pub struct RedisStore {
     /// What has been decided and not said.
     said: Admitted,
     recent: Recent,
+    /// What was taken and not handed over, because that was not confirmed.
+    handed: HashMap<Host, Taken>,
     /// What the commit that is being planned makes of leaves of its host.
     leaves: HashMap<u32, Vec<(u64, Entry)>>,
     /// The pages of records that were asked for lately.
@@ -115,6 +121,7 @@ impl RedisStore {
             (*partition, cmd("EVAL").arg(RAISE).arg(1).arg(keys.partition(*partition)).clone())
         });
         let answers = cluster.read(raise)?;
+        cluster.flush_reads()?;
         let mut partitions = BTreeMap::new();
         for (partition, answer) in options.partitions.iter().zip(answers) {
             partitions.insert(*partition, held(answer)?);
@@ -123,11 +130,14 @@ impl RedisStore {
             cluster: RefCell::new(cluster),
             keys,
             limits: options.limits,
+            patience: options.cluster.patience,
             partitions,
             hosts: HashMap::new(),
             total: Sums::default(),
             offers: Vec::new(),
             undecided: HashMap::new(),
+            offers_left: 0,
+            handed: HashMap::new(),
             parts: HashMap::new(),
             appended: 0,
             said: Admitted::default(),
@@ -157,31 +167,85 @@ impl RedisStore {
         self.partitions.get(&number).ok_or(Error::Fenced { partition: number })
     }
 
+    /// The same, but only for partitions that are served: gives back those whose commits are not confirmed yet. What was
+    /// appended to one of them is not durable, and will be when it is not among them any more.
+    pub fn confirm(&mut self) -> Result<BTreeSet<u16>> {
+        self.cluster.get_mut().confirm()
+    }
+
+    /// Whether something was taken of a host before this store was opened, and nothing has been fetched since: who took it may
+    /// still be at it, and has to be given the time that a fetch may take, from the moment of the opening.
+    pub fn is_under_way(&mut self, host: &Host) -> Result<bool> {
+        Ok(self.loaded(host)?.is_under_way)
+    }
+
+    /// Waits until what was done in one partition is durable.
+    fn flush_partition(&mut self, number: u16) -> Result<()> {
+        let until = Instant::now() + self.patience;
+        while self.confirm()?.contains(&number) {
+            if Instant::now() >= until {
+                let what = "what was written is not confirmed";
+                return Err(Error::Unavailable { what, seconds: self.patience.as_secs() });
+            }
+            std::thread::sleep(cluster::PAUSE);
+        }
+        Ok(())
+    }
+
     /// The records of hosts. What was taken of them in an earlier epoch is due again then.
     fn load(&mut self, hosts: &[Host]) -> Result<()> {
+        let (missing, commands) = self.missing(hosts);
+        let answers = self.cluster.get_mut().read(commands)?;
+        missing.into_iter().zip(answers).try_for_each(|(host, answer)| self.keep_record(host, answer))
+    }
+
+    /// The same, if their slots are served. Gives back those that are not there.
+    fn load_some(&mut self, hosts: &[Host]) -> Result<HashSet<Host>> {
+        let (missing, commands) = self.missing(hosts);
+        let answers = self.cluster.get_mut().read_some(commands)?;
+        let mut unserved = HashSet::new();
+        for (host, answer) in missing.into_iter().zip(answers) {
+            let kept = match answer {
+                Some(answer) => self.keep_record(host.clone(), answer),
+                None => Err(Error::Unavailable { what: "slots are not served", seconds: 0 }),
+            };
+            match kept {
+                Err(Error::Unavailable { .. }) => {
+                    self.hosts.remove(&host);
+                    unserved.insert(host);
+                }
+                kept => kept?,
+            }
+        }
+        Ok(unserved)
+    }
+
+    fn missing(&mut self, hosts: &[Host]) -> (Vec<Host>, Vec<(u16, Cmd)>) {
         if self.hosts.len() + hosts.len() > HOSTS_MAX {
             // All that is in them is committed.
             self.hosts.clear();
         }
         let missing: Vec<Host> =
             hosts.iter().filter(|host| !self.hosts.contains_key(*host)).cloned().collect();
-        let get =
-            missing.iter().map(|host| (partition_of(host), cmd("GET").arg(self.keys.host(host)).clone()));
-        let get: Vec<_> = get.collect();
-        let answers = self.cluster.get_mut().read(get)?;
-        for (host, answer) in missing.into_iter().zip(answers) {
-            let epoch = self.partition(partition_of(&host))?.epoch;
-            let record = match bytes(answer)? {
-                Some(bytes) => unpack(&bytes)?,
-                None => HostRecord { epoch, is_new: true, ..HostRecord::default() },
-            };
-            let is_again = record.epoch != epoch && record.taken > 0;
-            self.hosts.insert(host.clone(), record);
-            if is_again {
-                self.put_all_back(&host)?;
-            }
+        let get = |host: &Host| (partition_of(host), cmd("GET").arg(self.keys.host(host)).clone());
+        let commands = missing.iter().map(get).collect();
+        (missing, commands)
+    }
+
+    fn keep_record(&mut self, host: Host, answer: Value) -> Result<()> {
+        let epoch = self.partition(partition_of(&host))?.epoch;
+        let record = match bytes(answer)? {
+            Some(bytes) => unpack(&bytes)?,
+            None => HostRecord { epoch, is_new: true, ..HostRecord::default() },
+        };
+        let is_again = record.epoch != epoch && record.taken > 0;
+        self.hosts.insert(host.clone(), record);
+        let put_back = if is_again { self.put_all_back(&host) } else { Ok(()) };
+        if put_back.is_err() {
+            // It is loaded again when that can be done.
+            self.hosts.remove(&host);
         }
-        Ok(())
+        put_back
     }
 
     /// A host's record, to be changed and then [committed](RedisStore::commit).
@@ -252,11 +316,20 @@ impl Store for RedisStore {
     }
 
     fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+        if self.offers_left >= admitting::OFFERS_LEFT_MAX {
+            self.decide_offers()?;
+            if self.offers_left >= admitting::OFFERS_LEFT_MAX {
+                return Err(Error::Unavailable {
+                    what: "too much waits for slots that are not served",
+                    seconds: 0,
+                });
+            }
+        }
         for found in record.found() {
             self.recent.add(self.recent.print(&found.url), found.depth);
         }
         self.offer_all(place, record.found());
-        if self.offers.len() >= admitting::OFFERS_MAX {
+        if self.offers.len() >= self.offers_left + admitting::OFFERS_MAX {
             self.decide_offers()?;
         }
         Ok(self.news())

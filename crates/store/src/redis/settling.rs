@@ -103,6 +103,8 @@ impl RedisStore {
             (Some(_), Some(entry)) => {
                 redirects = entry.redirects;
                 record.taken = record.taken.saturating_sub(1);
+                // Whoever asks has waited for who was there before.
+                record.is_under_way &= !settled.asked;
                 plan.remove_field(self.keys.taken(&host), &print);
             }
             // Its entry in the queue does not count any more.

@@ -33,6 +33,12 @@ impl Taking {
 
 impl RedisStore {
     pub(super) fn take_of(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
+        if self.handed.contains_key(host) {
+            self.flush_partition(partition_of(host))?;
+            if let Some(taken) = self.handed.remove(host) {
+                return Ok(taken);
+            }
+        }
         self.recall(host, now)?;
         let record = self.loaded(host)?;
         let mut taking =
@@ -56,17 +62,23 @@ impl RedisStore {
         if !words.is_empty() {
             plan.add("HSET", self.keys.taken(host), 2, words);
         }
-        if plan.words() > 0 {
-            self.commit(partition_of(host), plan, vec![(host.clone(), record)])?;
-            // That something of this host may be under way must be known to whoever comes after us.
-            self.flush()?;
-        }
         let mut due = Vec::new();
         for entry in entries {
             let via = self.pages.get(&entry.found_in).cloned().flatten();
             due.push(entry.due(via)?);
         }
-        Ok(Taken { host: host.clone(), due, left, next, memo })
+        let taken = Taken { host: host.clone(), due, left, next, memo };
+        if plan.words() == 0 {
+            return Ok(taken);
+        }
+        self.commit(partition_of(host), plan, vec![(host.clone(), record)])?;
+        // That something of this host may be under way must be known to whoever comes after us. If that is not confirmed in
+        // time, the next who asks is told.
+        if let Err(error) = self.flush_partition(partition_of(host)) {
+            self.handed.insert(host.clone(), taken);
+            return Err(error);
+        }
+        Ok(taken)
     }
 
     /// Takes those that come back.
@@ -192,6 +204,7 @@ impl RedisStore {
         let entries: Vec<Vec<u8>> = fields(answer)?.into_iter().map(|(_, entry)| entry).collect();
         let mut record = self.hosts.get(host).cloned().unwrap_or_default();
         record.taken = 0;
+        record.is_under_way = true;
         record.front += entries.len() as u64;
         let mut plan = Plan::default();
         plan.push(self.keys.front(host), entries);

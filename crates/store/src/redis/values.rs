@@ -215,6 +215,8 @@ pub(super) struct HostRecord {
     /// Of leaves, so far.
     pub(super) leaf_numbers: u32,
     pub(super) kept_out: Ends,
+    /// Something was taken of it in an earlier epoch, and nothing was fetched since: who took it may still be at it.
+    pub(super) is_under_way: bool,
     /// The agent had something kept of it.
     pub(super) is_kept: bool,
     pub(super) away_until: u64,

@@ -52,6 +52,31 @@ fn who_comes_later_fences_who_was_there() {
 }
 
 #[test]
+fn who_was_there_before_may_still_be_at_it() {
+    let options = options(NO_LIMITS);
+    let (a, b) = (host("a.example"), host("b.example"));
+    let mut first = RedisStore::open(&options).unwrap();
+    offer(&mut first, (0..9).map(page).chain(["http://b.example/".to_owned()]));
+    first.take(&a, 3, false, Wall(0)).unwrap();
+    assert!(!first.is_under_way(&a).unwrap(), "it is our own");
+    let settle = |store: &mut RedisStore, asked: bool| {
+        let due = store.take(&a, 1, false, Wall(0)).unwrap().due.remove(0);
+        let outcome = Outcome::Answered { status: 200 };
+        let record = Record::Settled(Settled { asked, ..settled(due.url.as_str(), outcome) });
+        store.append(&record).unwrap();
+        store.flush().unwrap();
+    };
+    // Who comes next may end before it asks for anything, or turn something down without asking.
+    let mut second = RedisStore::open(&options).unwrap();
+    assert_eq!([&a, &b].map(|host| second.is_under_way(host).unwrap()), [true, false]);
+    let mut third = RedisStore::open(&options).unwrap();
+    settle(&mut third, false);
+    assert!(third.is_under_way(&a).unwrap());
+    settle(&mut third, true);
+    assert!(!third.is_under_way(&a).unwrap());
+}
+
+#[test]
 fn a_host_lies_in_many_small_values() {
     let options = options(NO_LIMITS);
     let mut store = RedisStore::open(&options).unwrap();
@@ -171,6 +196,51 @@ fn a_slot_moves_while_it_is_in_use() {
     let mut again = RedisStore::open(&options).unwrap();
     assert_eq!(again.stored().known, 4_000);
     assert!((0..4_000).all(|number| again.look_up(&url(&page(number))).unwrap().is_some()));
+}
+
+#[test]
+fn others_go_on_while_a_slot_is_not_served() {
+    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let mut options = of(&cluster);
+    options.cluster.patience = Duration::from_millis(300);
+    let mut store = RedisStore::open(&options).unwrap();
+    let of_b = |number: u64| format!("http://b.example/{number}");
+    offer(&mut store, (0..9).map(page).chain((0..9).map(of_b)));
+    // As if it were moving: what needs a key that is not there has to wait.
+    let slot = partition_of(&host("a.example"));
+    let from = cluster.primary_of(slot).unwrap();
+    let to = (0..3).find(|number| *number != from).unwrap();
+    let [from_id, to_id] =
+        [from, to].map(|number| match cluster.ask(number, &["CLUSTER", "MYID"]).unwrap() {
+            Value::BulkString(id) => String::from_utf8(id).unwrap(),
+            other => panic!("{other:?} is no name"),
+        });
+    cluster.ask(to, &["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &from_id]).unwrap();
+    cluster.ask(from, &["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &to_id]).unwrap();
+    for round in 1..4 {
+        // At another depth, and so in a chunk that is new.
+        let urls = (0..9).map(|number| found(&page(100 * round + number), round as u16));
+        let record =
+            Record::Seeds(urls.chain((0..9).map(|number| found(&of_b(100 * round + number), 0))).collect());
+        let place = store.append(&record).unwrap();
+        store.admit(place, &record).unwrap();
+        store.decide().unwrap();
+        assert_eq!(store.confirm().unwrap(), BTreeSet::from([slot]));
+        let taken = store.take(&host("b.example"), 9, false, Wall(0)).unwrap();
+        assert_eq!((taken.due.len(), taken.left), (9, 9));
+        let failed = store.take(&host("a.example"), 9, false, Wall(0)).unwrap_err();
+        assert!(matches!(failed, Error::Unavailable { .. }), "{failed}");
+    }
+    assert_eq!(store.stored().undecided, 18, "what came after the commit that waits has to wait, too");
+    assert!(matches!(store.flush().unwrap_err(), Error::Unavailable { .. }));
+    cluster.move_slot(slot, to).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    store.decide().unwrap();
+    store.flush().unwrap();
+    assert_eq!((store.stored().known, store.stored().undecided), (72, 0));
+    assert_eq!(store.take(&host("a.example"), 99, false, Wall(0)).unwrap().due.len(), 36);
+    let again = RedisStore::open(&options).unwrap();
+    assert_eq!(again.stored().known, 72);
 }
 
 #[test]
