@@ -68,8 +68,12 @@ impl RedisStore {
         for found in found {
             // What cannot be fetched is never found; if it were, it would be nobody's.
             let Some((host, print)) = identify(&found.url) else { continue };
-            self.offers.push(Offer { place, host, print: print.0, found: found.clone() });
             *self.undecided.entry(place).or_default() += 1;
+            if self.partitions.contains_key(&partition_of(&host)) {
+                self.offers.push(Offer { place, host, print: print.0, found: found.clone() });
+            } else {
+                self.elsewhere.push_back((place, found.clone()));
+            }
         }
     }
 
@@ -84,7 +88,7 @@ impl RedisStore {
                 let (later, decided): (Vec<Offer>, Vec<Offer>) =
                     batch.into_iter().partition(|offer| unserved.contains(&offer.host));
                 left.extend(later);
-                self.clear_outboxes(&decided)
+                self.acknowledge(decided.iter().map(|offer| offer.place))
             });
         }
         self.offers_left = left.len();
@@ -322,16 +326,38 @@ impl RedisStore {
         self.commit(number, plan, vec![(host, HostRecord { is_new, ..record })])
     }
 
-    /// Forgets what has been decided in the outboxes that it came from.
-    fn clear_outboxes(&mut self, batch: &[Offer]) -> Result<()> {
+    /// Hands over what was found of hosts of partitions that others hold, so many at most, to be sent to them. Each has to be
+    /// [acknowledged](RedisStore::acknowledge); what was not is handed over again to who opens the partition of its record next.
+    pub fn take_elsewhere(&mut self, max: usize) -> Vec<(u64, Found)> {
+        self.elsewhere.drain(..max.min(self.elsewhere.len())).collect()
+    }
+
+    /// Offers what others found, with the places of their records. Decided and [confirmed](RedisStore::confirm), it may be
+    /// acknowledged to them. Gives back what is not of our partitions.
+    pub fn offer(&mut self, found: Vec<(u64, Found)>) -> Vec<(u64, Found)> {
+        let mut not_ours = Vec::new();
+        for (place, found) in found {
+            let Some((host, print)) = identify(&found.url) else { continue };
+            if self.partitions.contains_key(&partition_of(&host)) {
+                self.offers.push(Offer { place, host, print: print.0, found });
+            } else {
+                not_ours.push((place, found));
+            }
+        }
+        not_ours
+    }
+
+    /// Takes note that others have durably got what records at these places found, each place once for each URL.
+    pub fn acknowledge(&mut self, places: impl IntoIterator<Item = u64>) -> Result<()> {
+        // What others found is noted in outboxes of theirs, and they are told when it is durable.
         let mut done: HashMap<u16, Vec<Vec<u8>>> = HashMap::new();
-        for offer in batch {
-            let Some(left) = self.undecided.get_mut(&offer.place) else { continue };
+        for place in places {
+            let Some(left) = self.undecided.get_mut(&place) else { continue };
             *left -= 1;
             if *left == 0 {
-                self.undecided.remove(&offer.place);
-                let (partition, number) = partition_and_number(offer.place);
-                let parts = self.parts.remove(&offer.place).unwrap_or(1);
+                self.undecided.remove(&place);
+                let (partition, number) = partition_and_number(place);
+                let parts = self.parts.remove(&place).unwrap_or(1);
                 done.entry(partition).or_default().extend((0..parts).map(|part| outbox_field(number, part)));
             }
         }
@@ -344,9 +370,10 @@ impl RedisStore {
     }
 
     /// Offers what was found in an earlier life and not admitted.
-    pub(super) fn empty_outboxes(&mut self) -> Result<()> {
-        let used = self.partitions.iter().filter(|(_, partition)| partition.sums.records > 0);
-        let used: Vec<u16> = used.map(|(number, _)| *number).collect();
+    pub(super) fn empty_outboxes(&mut self, partitions: &[u16]) -> Result<()> {
+        let is_used =
+            |number: &u16| self.partitions.get(number).is_some_and(|partition| partition.sums.records > 0);
+        let used: Vec<u16> = partitions.iter().copied().filter(is_used).collect();
         let get = |number: &u16| (*number, cmd("HGETALL").arg(self.keys.outbox(*number)).clone());
         let commands: Vec<_> = used.iter().map(get).collect();
         let answers = self.cluster.get_mut().read(commands)?;
@@ -373,9 +400,10 @@ impl RedisStore {
     }
 
     /// Offers again what limits have kept out, under the limits of today.
-    pub(super) fn readmit(&mut self) -> Result<()> {
-        let keeps = self.partitions.iter().filter(|(_, partition)| partition.sums.over != Over::default());
-        for number in keeps.map(|(number, _)| *number).collect::<Vec<u16>>() {
+    pub(super) fn readmit(&mut self, partitions: &[u16]) -> Result<()> {
+        let keeps =
+            |number: &u16| self.partitions.get(number).is_some_and(|held| held.sums.over != Over::default());
+        for number in partitions.iter().copied().filter(keeps).collect::<Vec<u16>>() {
             for host in self.names(number)? {
                 self.readmit_host(&host)?;
             }

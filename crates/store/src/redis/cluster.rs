@@ -36,8 +36,9 @@ const COMMITS_MAX: usize = 1_000;
 /// and at most, if slots are not served.
 const COMMITS_KEPT_MAX: usize = 20_000;
 /// What a server says that is not ready for a command now.
+/// A server whose memory is full is one of them: what it was told is kept until there is room.
 const NOT_NOW: &[&str] =
-    &["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY"];
+    &["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY", "OOM"];
 /// What it says of these while a slot moves away from it or to it.
 const MOVES: &[&str] = &["ASK", "TRYAGAIN"];
 /// Nobody is known to serve a slot.
@@ -84,6 +85,10 @@ pub(super) struct Cluster {
     away: HashMap<u16, (Instant, Instant)>,
     /// Somebody else may serve a slot now.
     is_stale: bool,
+    /// A server that had no room when it was last told something.
+    full: Option<String>,
+    /// What was refused for good, and not said yet.
+    failed: Vec<Error>,
     /// What servers call the script.
     sha: String,
     /// Commits that were not sent,
@@ -107,6 +112,8 @@ impl Cluster {
             asked_next: 0,
             away: HashMap::new(),
             is_stale: false,
+            full: None,
+            failed: Vec::new(),
             sha,
             unsent: Vec::new(),
             unwaited: Vec::new(),
@@ -150,6 +157,9 @@ impl Cluster {
             sent.push(Sent { slot, packed: command.get_packed_command(), read: Some(sent.len()) });
         }
         let mut answers = vec![None; sent.len()];
+        if sent.is_empty() {
+            return Ok(answers);
+        }
         let until = Instant::now() + patience;
         loop {
             // A read sees what was committed before it.
@@ -305,13 +315,17 @@ impl Cluster {
             }
         }
         for (number, sent) in by_node.into_iter().enumerate().filter(|(_, sent)| !sent.is_empty()) {
-            if let Err(error) = self.receive(number as u16, sent, answers, &mut held) {
-                // Answers to others are on their way, and nobody will wait for them.
-                self.nodes.iter_mut().for_each(|node| node.link = None);
-                return Err(error);
-            }
+            self.receive(number as u16, sent, answers, &mut held);
         }
-        Ok(held)
+        match self.failed.pop() {
+            Some(error) => {
+                // Others are not concerned: what they told is kept.
+                let commits = held.into_iter().filter(|sent| sent.read.is_none());
+                self.unsent.extend(commits);
+                Err(error)
+            }
+            None => Ok(held),
+        }
     }
 
     fn send(&mut self, number: usize, sent: &[Sent]) -> io::Result<()> {
@@ -330,14 +344,8 @@ impl Cluster {
     }
 
     /// Takes the answers of a server.
-    fn receive(
-        &mut self,
-        number: u16,
-        sent: Vec<Sent>,
-        answers: &mut [Option<Value>],
-        held: &mut Vec<Sent>,
-    ) -> Result<()> {
-        let mut held_slots = BTreeSet::new();
+    fn receive(&mut self, number: u16, sent: Vec<Sent>, answers: &mut [Option<Value>], held: &mut Vec<Sent>) {
+        let (mut held_slots, mut failed_slots) = (BTreeSet::new(), BTreeSet::new());
         for sent in sent {
             let Some(link) = self.nodes[usize::from(number)].link.as_mut() else {
                 self.hold(sent, held);
@@ -348,6 +356,7 @@ impl Cluster {
                     self.lose(number);
                     self.hold(sent, held);
                 }
+                Ok(_) if failed_slots.contains(&sent.slot) => {}
                 // What came before it was not done, and so this was not either, or did not see it.
                 Ok(_) if held_slots.contains(&sent.slot) => held.push(sent),
                 Ok(Value::ServerError(error)) if NOT_NOW.contains(&error.code()) => {
@@ -355,6 +364,9 @@ impl Cluster {
                     // The slot may be elsewhere now, and what it was told here may not be.
                     self.take_back(sent.slot);
                     self.is_stale |= !MOVES.contains(&error.code());
+                    if error.code() == "OOM" {
+                        self.full = Some(self.nodes[usize::from(number)].address.clone());
+                    }
                     if error.code() == "MOVED" {
                         // It is served, however long it was not.
                         self.away.remove(&sent.slot);
@@ -362,23 +374,35 @@ impl Cluster {
                     self.hold(sent, held);
                 }
                 Ok(Value::ServerError(error)) => {
-                    let is_lost = error.code() == "BEHIND" && self.take_back(sent.slot);
-                    if !is_lost {
-                        return Err(self.refused(number, sent.slot, &error));
+                    if error.code() == "BEHIND" && self.take_back(sent.slot) {
+                        held_slots.insert(sent.slot);
+                        held.push(sent);
+                    } else {
+                        failed_slots.insert(sent.slot);
+                        self.forget(sent.slot);
+                        self.failed.push(self.refused(number, sent.slot, &error));
                     }
-                    held_slots.insert(sent.slot);
-                    held.push(sent);
                 }
                 Ok(answer) => {
                     self.away.remove(&sent.slot);
                     match sent.read {
                         Some(at) => answers[at] = Some(answer),
-                        None => self.unwaited.push((number, sent)),
+                        None => {
+                            self.full = None;
+                            self.unwaited.push((number, sent));
+                        }
                     }
                 }
             }
         }
-        Ok(())
+    }
+
+    /// Drops the commits of a slot that is not ours any more.
+    pub(super) fn forget(&mut self, slot: u16) {
+        self.unsent.retain(|sent| sent.slot != slot);
+        self.unwaited.retain(|(_, sent)| sent.slot != slot);
+        let concerns = |error: &Error| matches!(error, Error::Fenced { partition } | Error::WentBack { partition } if *partition == slot);
+        self.failed.retain(|error| !concerns(error));
     }
 
     /// Keeps a command for later, because its slot is not served.
@@ -401,7 +425,6 @@ impl Cluster {
         match error.code() {
             "FENCED" => Error::Fenced { partition: slot },
             "BEHIND" => Error::WentBack { partition: slot },
-            "OOM" => Error::StoreFull { node: self.nodes[usize::from(number)].address.clone() },
             code => Error::Redis {
                 node: self.nodes[usize::from(number)].address.clone(),
                 what: format!("{code} {}", error.details().unwrap_or_default()),
@@ -410,6 +433,9 @@ impl Cluster {
     }
 
     fn unavailable(&self, what: &'static str) -> Error {
+        if let Some(node) = &self.full {
+            return Error::StoreFull { node: node.clone() };
+        }
         Error::Unavailable { what, seconds: self.options.patience.as_secs() }
     }
 

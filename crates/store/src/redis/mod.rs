@@ -27,13 +27,13 @@ mod taking;
 mod values;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use hashbrown::{HashMap, HashSet};
 use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
-use nephila_core::record::{Record, Settled};
+use nephila_core::record::{Found, Record, Settled};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 
@@ -41,7 +41,9 @@ use self::admitting::Offer;
 use self::cluster::Cluster;
 use self::commit::Plan;
 use self::keys::Keys;
-use self::values::{Entry, HostRecord, Partition, Sums, bytes, list, pack, place_of, senseless, unpack};
+use self::values::{
+    Entry, HostRecord, Partition, Sums, bytes, list, pack, partition_and_number, place_of, senseless, unpack,
+};
 use crate::recent::Recent;
 use crate::{Error, Known, Result, Store, StoreLimits};
 use nephila_core::assign::partition_of;
@@ -90,6 +92,8 @@ pub struct RedisStore {
     /// Offers that are not decided, and how many of each record.
     offers: Vec<Offer>,
     undecided: HashMap<u64, usize>,
+    /// What was found of hosts of partitions that others hold, with the places of the records.
+    elsewhere: VecDeque<(u64, Found)>,
     /// Those of them that could not be decided when that was last tried.
     offers_left: usize,
     /// Parts of their outboxes, where there are several.
@@ -112,50 +116,76 @@ pub struct RedisStore {
 impl RedisStore {
     /// Checks the servers' settings, takes the partitions over, and admits what was found and not admitted before.
     pub fn open(options: &RedisOptions) -> Result<RedisStore> {
-        let mut cluster = Cluster::open(options.cluster.clone())?;
+        let cluster = Cluster::open(options.cluster.clone())?;
         if !options.accepts_unsafe {
             safety::check(cluster.servers(), &options.cluster)?;
         }
-        let keys = Keys::new(&options.crawl);
-        let raise = options.partitions.iter().map(|partition| {
-            (*partition, cmd("EVAL").arg(RAISE).arg(1).arg(keys.partition(*partition)).clone())
-        });
-        let answers = cluster.read(raise)?;
-        cluster.flush_reads()?;
-        let mut partitions = BTreeMap::new();
-        for (partition, answer) in options.partitions.iter().zip(answers) {
-            partitions.insert(*partition, held(answer)?);
-        }
         let mut store = RedisStore {
             cluster: RefCell::new(cluster),
-            keys,
+            keys: Keys::new(&options.crawl),
             limits: options.limits,
             patience: options.cluster.patience,
-            partitions,
+            partitions: BTreeMap::new(),
             hosts: HashMap::new(),
             total: Sums::default(),
             offers: Vec::new(),
+            elsewhere: VecDeque::new(),
             undecided: HashMap::new(),
             offers_left: 0,
-            handed: HashMap::new(),
             parts: HashMap::new(),
             appended: 0,
             said: Admitted::default(),
             recent: Recent::default(),
+            handed: HashMap::new(),
             leaves: HashMap::new(),
             pages: HashMap::new(),
             hand: (0, 0),
         };
-        for Partition { sums, .. } in store.partitions.values() {
-            store.total.hosts += sums.hosts;
-            store.total.known += sums.known;
-            store.total.settled += sums.settled;
-            store.total.over += sums.over;
-        }
-        store.readmit()?;
-        store.empty_outboxes()?;
-        store.flush()?;
+        store.take_over(&options.partitions)?;
         Ok(store)
+    }
+
+    /// Takes partitions over from whoever had them, and admits what was found there and not admitted.
+    pub fn take_over(&mut self, partitions: &[u16]) -> Result<()> {
+        let raise =
+            |number: &u16| (*number, cmd("EVAL").arg(RAISE).arg(1).arg(self.keys.partition(*number)).clone());
+        let raise: Vec<_> = partitions.iter().map(raise).collect();
+        let cluster = self.cluster.get_mut();
+        let answers = cluster.read(raise)?;
+        cluster.flush_reads()?;
+        for (number, answer) in partitions.iter().zip(answers) {
+            self.let_go_now(*number);
+            let partition = held(answer)?;
+            self.total.add(&partition.sums);
+            self.partitions.insert(*number, partition);
+        }
+        self.readmit(partitions)?;
+        self.empty_outboxes(partitions)?;
+        self.flush()
+    }
+
+    /// Lets a partition go, after all that was done in it is durable: somebody else may take it over then.
+    pub fn let_go(&mut self, partition: u16) -> Result<()> {
+        self.flush_partition(partition)?;
+        self.let_go_now(partition);
+        Ok(())
+    }
+
+    /// Forgets a partition that somebody else has taken over.
+    pub fn let_go_now(&mut self, partition: u16) {
+        let Some(Partition { sums, .. }) = self.partitions.remove(&partition) else { return };
+        self.total.subtract(&sums);
+        self.cluster.get_mut().forget(partition);
+        self.hosts.retain(|host, _| partition_of(host) != partition);
+        self.handed.retain(|host, _| partition_of(host) != partition);
+        // What its records found is in its outbox, and whose it is now will offer it.
+        let is_its = |place: u64| partition_and_number(place).0 == partition;
+        self.undecided.retain(|place, _| !is_its(*place));
+        self.parts.retain(|place, _| !is_its(*place));
+        self.elsewhere.retain(|(place, _)| !is_its(*place));
+        self.offers.retain(|offer| !is_its(offer.place));
+        let moved = self.offers.extract_if(.., |offer| partition_of(&offer.host) == partition);
+        self.elsewhere.extend(moved.map(|offer| (offer.place, offer.found)));
     }
 
     /// Waits until all that was appended, and everything else that was done, is durable.
@@ -316,11 +346,11 @@ impl Store for RedisStore {
     }
 
     fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
-        if self.offers_left >= admitting::OFFERS_LEFT_MAX {
+        if self.offers_left.max(self.elsewhere.len()) >= admitting::OFFERS_LEFT_MAX {
             self.decide_offers()?;
-            if self.offers_left >= admitting::OFFERS_LEFT_MAX {
+            if self.offers_left.max(self.elsewhere.len()) >= admitting::OFFERS_LEFT_MAX {
                 return Err(Error::Unavailable {
-                    what: "too much waits for slots that are not served",
+                    what: "too much that was found waits for others",
                     seconds: 0,
                 });
             }

@@ -330,6 +330,28 @@ pub(super) struct Sums {
     pub(super) over: Over,
 }
 
+impl Sums {
+    /// What a partition comes to that is held from now on.
+    pub(super) fn add(&mut self, other: &Sums) {
+        self.records += other.records;
+        self.names += other.names;
+        self.hosts += other.hosts;
+        self.known += other.known;
+        self.settled += other.settled;
+        self.over += other.over;
+    }
+
+    /// And one that is not.
+    pub(super) fn subtract(&mut self, other: &Sums) {
+        self.records = self.records.saturating_sub(other.records);
+        self.names = self.names.saturating_sub(other.names);
+        self.hosts = self.hosts.saturating_sub(other.hosts);
+        self.known = self.known.saturating_sub(other.known);
+        self.settled = self.settled.saturating_sub(other.settled);
+        self.over -= other.over;
+    }
+}
+
 /// What is known of a partition that is held.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Partition {

@@ -77,6 +77,96 @@ fn who_was_there_before_may_still_be_at_it() {
 }
 
 #[test]
+fn agents_send_each_other_what_they_find_and_hand_partitions_over() {
+    let mut options = options(NO_LIMITS);
+    let (a, b) = (host("a.example"), host("b.example"));
+    let mut of_b =
+        RedisStore::open(&RedisOptions { partitions: vec![partition_of(&b)], ..options.clone() }).unwrap();
+    options.partitions.retain(|partition| *partition != partition_of(&b));
+    let mut of_a = RedisStore::open(&options).unwrap();
+    let urls = [page(1), "http://b.example/1".to_owned(), page(2), "http://b.example/2".to_owned()];
+    offer(&mut of_a, [page(0)]);
+    let found = urls.iter().map(|url| found(url, 3)).collect();
+    let record = Record::Settled(Settled { found, ..settled(&page(0), Outcome::Answered { status: 200 }) });
+    let place = of_a.append(&record).unwrap();
+    of_a.admit(place, &record).unwrap();
+    of_a.decide().unwrap();
+    of_a.flush().unwrap();
+    assert_eq!((of_a.stored().known, of_a.stored().undecided), (3, 0));
+    assert_eq!(of_a.take_elsewhere(9).len(), 2);
+    // It ends before anybody has got them.
+    let mut of_a = RedisStore::open(&options).unwrap();
+    let sent = of_a.take_elsewhere(9);
+    let texts: Vec<&str> = sent.iter().map(|(_, found)| found.url.as_str()).collect();
+    assert_eq!(texts, ["http://b.example/1", "http://b.example/2"]);
+    let places: Vec<u64> = sent.iter().map(|(place, _)| *place).collect();
+    assert_eq!(of_b.offer(sent), []);
+    assert_eq!(of_b.decide().unwrap().new, [(b.clone(), 2)]);
+    of_b.flush().unwrap();
+    of_a.acknowledge(places).unwrap();
+    of_a.flush().unwrap();
+    assert_eq!(RedisStore::open(&options).unwrap().take_elsewhere(9), []);
+    let mut of_a = RedisStore::open(&options).unwrap();
+    let taken = of_b.take(&b, 1, false, Wall(0)).unwrap();
+    assert_eq!((taken.due[0].via.as_deref(), taken.due[0].depth), (Some(page(0).as_str()), 3));
+
+    of_b.let_go(partition_of(&b)).unwrap();
+    assert!(matches!(of_b.take(&b, 1, false, Wall(0)).unwrap_err(), Error::Fenced { .. }));
+    assert_eq!(of_b.stored().known, 0);
+    of_a.take_over(&[partition_of(&b)]).unwrap();
+    assert_eq!(of_a.stored().known, 5);
+    assert_eq!(of_a.take(&b, 9, false, Wall(0)).unwrap().due.len(), 2);
+    assert!(of_a.is_under_way(&b).unwrap());
+    assert_eq!(of_a.take(&a, 9, false, Wall(0)).unwrap().due.len(), 2);
+}
+
+#[test]
+fn a_partition_that_is_lost_costs_no_other() {
+    let options = options(NO_LIMITS);
+    let (a, b) = (host("a.example"), host("b.example"));
+    let mut first = RedisStore::open(&options).unwrap();
+    offer(&mut first, (0..9).map(page).chain((0..9).map(|number| format!("http://b.example/{number}"))));
+    let of_a = RedisOptions { partitions: vec![partition_of(&a)], ..options.clone() };
+    let mut second = RedisStore::open(&of_a).unwrap();
+    // Commits to both are on their way when it turns out.
+    for host in [&b, &a, &b] {
+        first.keep(host, None, Wall(7)).unwrap();
+    }
+    assert!(
+        matches!(first.confirm().unwrap_err(), Error::Fenced { partition } if partition == partition_of(&a))
+    );
+    first.let_go_now(partition_of(&a));
+    first.flush().unwrap();
+    assert_eq!(first.take(&b, 99, false, Wall(0)).unwrap().due.len(), 9);
+    assert_eq!(second.take(&a, 99, false, Wall(0)).unwrap().due.len(), 9);
+    assert_eq!((first.stored().known, second.stored().known), (9, 9));
+}
+
+#[test]
+fn a_full_server_loses_nothing() {
+    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let mut options = of(&cluster);
+    options.cluster.patience = Duration::from_millis(200);
+    let mut store = RedisStore::open(&options).unwrap();
+    offer(&mut store, (0..100).map(page));
+    let limit = |bytes: &str| {
+        (0..6).for_each(|number| drop(cluster.ask(number, &["CONFIG", "SET", "maxmemory", bytes])))
+    };
+    limit("1mb");
+    let record = seeds((100..200).map(page));
+    let place = store.append(&record).unwrap();
+    let failed = store.flush().unwrap_err();
+    assert!(matches!(&failed, Error::StoreFull { .. }), "{failed}");
+    limit("0");
+    store.flush().unwrap();
+    store.admit(place, &record).unwrap();
+    store.decide().unwrap();
+    store.flush().unwrap();
+    assert_eq!(store.stored().known, 200);
+    assert_eq!(RedisStore::open(&options).unwrap().stored().known, 200);
+}
+
+#[test]
 fn a_host_lies_in_many_small_values() {
     let options = options(NO_LIMITS);
     let mut store = RedisStore::open(&options).unwrap();
