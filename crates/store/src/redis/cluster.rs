@@ -401,8 +401,10 @@ impl Cluster {
     pub(super) fn forget(&mut self, slot: u16) {
         self.unsent.retain(|sent| sent.slot != slot);
         self.unwaited.retain(|(_, sent)| sent.slot != slot);
-        let concerns = |error: &Error| matches!(error, Error::Fenced { partition } | Error::WentBack { partition } if *partition == slot);
-        self.failed.retain(|error| !concerns(error));
+        self.failed.retain(|error| match error {
+            Error::Fenced { partition } | Error::WentBack { partition } => *partition != slot,
+            _ => true,
+        });
     }
 
     /// Keeps a command for later, because its slot is not served.
