@@ -14,5 +14,6 @@ pub mod record;
 pub mod robots;
 pub mod scope;
 pub mod settings;
+pub mod site;
 pub mod time;
 pub mod url;

@@ -28,3 +28,21 @@ pub const BUSY_HOSTS_MAX: usize = 8;
 
 /// The longest wait that a server's word (Retry-After, crawl-delay) can impose, so that sums of times cannot overflow.
 pub const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10 * 365 * 86_400);
+
+/// Agents of a site, those that are gone included.
+pub const AGENTS_MAX: usize = 1_024;
+
+/// Bytes of found URLs that wait in memory for one agent; the others are read again from the journal.
+pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
+/// URLs that are delivered to another agent at once,
+pub const BATCH_URLS_MAX: usize = 500;
+
+/// and how many such batches may wait for their acknowledgement.
+pub const BATCHES_MAX: usize = 4;
+
+/// Partitions that are handed over together.
+pub const HANDOVER_PARTITIONS_MAX: usize = 512;
+
+/// URLs that a store reads, or passes on, at once.
+pub const MOVED_URLS_MAX: usize = 4_096;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::site::{AgentId, Members, Moved, Token};
 use crate::time::Wall;
 use crate::url::{AddressKey, Host, Origin};
 
@@ -43,6 +44,39 @@ pub enum Record {
         /// How long it ran.
         elapsed: Duration,
     },
+    /// The agents of the site, as far as this one knows.
+    Members(Members),
+    /// Tokens that this agent has now, or has lost.
+    Tokens(Vec<(u16, Token)>),
+    /// Another agent has all that was known of these partitions, durably, and has their tokens from now on, under these epochs.
+    Released {
+        /// Which agent.
+        to: AgentId,
+        /// The partitions and the epochs.
+        tokens: Vec<(u16, u32)>,
+    },
+    /// Other agents found URLs that belong here.
+    Arrived(Arrived),
+    /// A part of what another agent knows of partitions that are to be held here, or are.
+    Moved {
+        /// Which agent.
+        from: AgentId,
+        /// What was here of these partitions before does not count.
+        void: Vec<u16>,
+        /// What it knows.
+        moved: Moved,
+    },
+}
+
+/// URLs that another agent found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrived {
+    /// The agent.
+    pub from: AgentId,
+    /// The URLs.
+    pub found: Vec<Found>,
+    /// The pages that they were found on, each with how many of the URLs are its.
+    pub pages: Vec<(Option<String>, u32)>,
 }
 
 impl Record {
@@ -52,7 +86,34 @@ impl Record {
             Record::Seeds(found) => found,
             Record::Settled(settled) => &settled.found,
             Record::Robots(robots) => &robots.found,
+            Record::Arrived(arrived) => &arrived.found,
+            Record::Moved { moved, .. } => &moved.found,
             _ => &[],
+        }
+    }
+
+    /// Whether it says anything to sieve and queues, other than how an attempt ended.
+    pub fn changes_the_store(&self) -> bool {
+        let moves = matches!(self, Record::Moved { .. } | Record::Released { .. });
+        moves || !self.found().is_empty()
+    }
+
+    /// The page that URL `index` of them was found on.
+    pub fn page(&self, index: usize) -> Option<&str> {
+        match self {
+            Record::Settled(settled) => Some(&settled.url),
+            Record::Robots(robots) => Some(&robots.url),
+            Record::Moved { moved, .. } => moved.waiting.get(index)?.via.as_deref(),
+            Record::Arrived(arrived) => {
+                let mut end = 0;
+                let mut pages = arrived.pages.iter();
+                let page = pages.find(|(_, count)| {
+                    end += *count as usize;
+                    index < end
+                });
+                page?.0.as_deref()
+            }
+            _ => None,
         }
     }
 }

@@ -39,6 +39,11 @@ impl Wall {
     pub fn since(self, earlier: Wall) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
+
+    /// The same moment in another calendar, which shows `ours` when this one shows `theirs`.
+    pub fn translated(self, theirs: Wall, ours: Wall) -> Wall {
+        Wall(self.0.saturating_add_signed(ours.0.wrapping_sub(theirs.0) as i64))
+    }
 }
 
 impl Add<Duration> for Wall {

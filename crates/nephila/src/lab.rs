@@ -60,6 +60,7 @@ pub(crate) fn command() -> Command {
         .subcommand(
             Command::new("sim")
                 .about("Run an agent under virtual time through crashes and faults, and check its promises")
+                .arg(flag("site", "Run a whole site of agents instead"))
                 .arg(option("seed", "N", "The seed, or the first of several [default: 0]"))
                 .arg(option("seeds", "N", "How many seeds [default: 1]"))
                 .arg(flag("json", "Print the outcome as one object")),
@@ -390,7 +391,8 @@ fn seconds(word: &str) -> Result<Duration, Failure> {
 fn simulate(matches: &ArgMatches) -> Ended {
     let first: u64 = number(matches, "seed", 0)?;
     let seeds: u64 = number(matches, "seeds", 1)?;
-    let summary = sim::run_seeds(first..first.saturating_add(seeds), |summary| {
+    let run = if matches.get_flag("site") { sim::run_site } else { sim::run };
+    let summary = sim::run_seeds(first..first.saturating_add(seeds), run, |summary| {
         if summary.runs.is_multiple_of(100) {
             display::note(&format!("{} of {seeds} seeds", summary.runs));
         }

@@ -18,7 +18,7 @@ use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::{self, Host, Url};
 use nephila_disk::RealDisk;
-use nephila_store::{EmbeddedStore, Store, StoreJob};
+use nephila_store::{EmbeddedStore, Exported, OwnStore, Store, StoreJob};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -308,10 +308,12 @@ impl Run {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Admit { place, record } => match self.store.admit(place, &record) {
-                    Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
-                    Err(error) => self.fail(&error),
-                },
+                Action::Admit { place, record } => {
+                    match self.store.admit(place, &record, self.agent.open_partitions()) {
+                        Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
+                        Err(error) => self.fail(&error),
+                    }
+                }
                 Action::Decide => match self.store.decide() {
                     Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
                     Err(error) => self.fail(&error),
@@ -358,6 +360,20 @@ impl Run {
                     };
                     self.writing.write(Job { ticket, record, capture, attempt }, Clock::now().wall);
                 }
+                Action::Export { to, handover, partitions, from } => {
+                    match self.store.export(&partitions, from.as_ref()) {
+                        Ok(Exported { moved, next, decided }) => {
+                            self.answers.push_back(Event::Exported { to, handover, moved, next, decided });
+                        }
+                        Err(error) => self.fail(&error),
+                    }
+                }
+                Action::Reread { from, until } => match self.store.records(from, until) {
+                    Ok((records, next)) => self.answers.push_back(Event::Reread { records, next }),
+                    Err(error) => self.fail(&error),
+                },
+                // A crawl alone has nobody to talk to.
+                Action::Send { .. } => {}
                 Action::End(reason) => {
                     self.ended.get_or_insert(reason);
                 }
@@ -554,7 +570,8 @@ pub fn snapshot(
         }
     });
     kept?;
-    store.begin_snapshot(end, &Memo::encode(memo, pointed.clone(), &agent.settings().private))
+    let memo = Memo::encode(memo, pointed.clone(), &agent.settings().private);
+    store.begin_snapshot(end, &memo, agent.needs_records_from())
 }
 
 /// What each shard may do and use: of what there is, its part.

@@ -6,6 +6,7 @@ use nephila_archive::Recovery;
 use nephila_core::agent::{Agent, AgentMemo, Kept};
 use nephila_core::record::{Failure, Pointer, Record, Settled};
 use nephila_core::settings::Private;
+use nephila_core::site::Partitions;
 use nephila_core::time::Now;
 use nephila_store::Reader;
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,10 @@ impl Reader for Replay<'_> {
     /// The operator may have allowed the address since.
     fn forgives(&self, failure: Failure) -> bool {
         failure == Failure::PrivateAddress && self.private_changed
+    }
+
+    fn open(&self) -> Option<&Partitions> {
+        self.agent.open_partitions()
     }
 
     fn replay(&mut self, place: u64, record: &Record, kept: &mut Kept<'_>) {

@@ -120,6 +120,11 @@ pub enum UrlState {
         /// What the line says.
         rule: String,
     },
+    /// Another agent of the site is done with it.
+    Elsewhere {
+        /// Which.
+        agent: String,
+    },
     /// It will be fetched.
     Waiting {
         /// What for, in words.
@@ -178,6 +183,7 @@ impl UrlState {
             UrlState::Trap { rule } => format!("left aside as a trap: {rule}"),
             UrlState::Blocked { by } => format!("blocked by {by}: `nephila unblock {by}` takes that back"),
             UrlState::Disallowed { line, rule } => format!("forbidden by line {line} of robots.txt: {rule}"),
+            UrlState::Elsewhere { agent } => format!("done by agent {agent}, which held its host before"),
             UrlState::Fetching => "being fetched now".to_owned(),
             UrlState::Waiting { reason, wait_s, host_queue, attempts, failure } => {
                 let mut text = format!("waiting: {reason}");
@@ -431,6 +437,7 @@ mod tests {
             (Trap { rule: "too long".to_owned() }, "trap: too long"),
             (Blocked { by: "a.test".to_owned() }, "`nephila unblock a.test`"),
             (Disallowed { line: 7, rule: "Disallow: /x".to_owned() }, "line 7 of robots.txt: Disallow: /x"),
+            (Elsewhere { agent: "00000000000000a1".to_owned() }, "done by agent 00000000000000a1"),
             (Fetching, "being fetched now"),
             (
                 waiting,

@@ -124,8 +124,9 @@ impl<S: Store> Crawl<'_, S> {
             Err(error) => return unreadable(&error),
         };
         let last = known.as_ref().and_then(|known| match &known.state {
-            KnownState::Settled(settled) | KnownState::Retry { last: settled, .. } => settled.capture,
-            KnownState::Queued | KnownState::Taken => None,
+            KnownState::Settled(settled) => settled.capture,
+            KnownState::Retry { last, .. } => last.as_ref().and_then(|last| last.capture),
+            KnownState::Queued | KnownState::Taken | KnownState::Elsewhere { .. } => None,
         });
         // A robots.txt is asked for without being found.
         let origin = Origin::of(url);
@@ -153,9 +154,10 @@ impl<S: Store> Crawl<'_, S> {
     fn state_of_known(&self, url: &Url, known: &Known, now: Now) -> UrlState {
         let (attempts, failure, retry) = match &known.state {
             KnownState::Settled(settled) => return settled_state(settled),
+            KnownState::Elsewhere { agent, .. } => return UrlState::Elsewhere { agent: agent.to_string() },
             KnownState::Retry { not_before, attempts, last } => {
-                let failure = match &last.outcome {
-                    Outcome::Retry { failure, .. } => Some(*failure),
+                let failure = match last.as_ref().map(|last| &last.outcome) {
+                    Some(Outcome::Retry { failure, .. }) => Some(*failure),
                     _ => None,
                 };
                 (*attempts, failure, Some(*not_before))

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use nephila_core::agent::{Admitted, Due, Kept, Stored, StoredHost, Taken, Visited};
+use nephila_core::agent::{Admitted, Cursor, Due, Kept, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
+use nephila_core::limits::MOVED_URLS_MAX;
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
+use nephila_core::site::{AgentId, Moved, Partitions};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::Disk;
@@ -19,7 +21,7 @@ use crate::history;
 use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
 use crate::log::{self, Log};
 use crate::recent::Recent;
-use crate::{Error, Known, KnownState, Result, Store};
+use crate::{Error, Exported, Known, KnownState, OwnStore, PlacedRecord, Result, Store};
 
 /// The directory of the store in a crawl's directory.
 const DIR: &str = "store";
@@ -45,6 +47,11 @@ pub trait Reader {
     fn forgives(&self, failure: Failure) -> bool {
         let _ = failure;
         false
+    }
+
+    /// The partitions whose URLs were to be admitted when the record was written that is replayed next; `None` for all.
+    fn open(&self) -> Option<&Partitions> {
+        None
     }
 
     /// A record that the memo does not cover. `kept` says what is kept of a host.
@@ -114,7 +121,7 @@ impl EmbeddedStore {
         let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
         let (frontier, memo) =
             Frontier::open(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
-        let mut store = EmbeddedStore::new(disk, dir, frontier, records);
+        let mut store = EmbeddedStore::new(disk, dir, frontier, records, options.secret);
         let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
         let needed = store.frontier.place();
         let log = Log::open_to(&disk, &dir, (from, needed), SEGMENT_BYTES, &mut |place, payload| {
@@ -143,7 +150,7 @@ impl EmbeddedStore {
         let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
         let (frontier, memo) =
             Frontier::open_read_only(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
-        let mut store = EmbeddedStore::new(disk, dir, frontier, records);
+        let mut store = EmbeddedStore::new(disk, dir, frontier, records, options.secret);
         let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
         let needed = store.frontier.place();
         store.torn_bytes = log::read_only_to(&*disk, &dir, (from, needed), &mut |place, payload| {
@@ -177,13 +184,19 @@ impl EmbeddedStore {
         Ok((first.unwrap_or(from), disk, dir))
     }
 
-    fn new(disk: Arc<dyn Disk>, dir: PathBuf, frontier: Frontier, records: Rc<Records>) -> EmbeddedStore {
+    fn new(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        frontier: Frontier,
+        records: Rc<Records>,
+        key: u64,
+    ) -> EmbeddedStore {
         EmbeddedStore {
             dir,
             disk,
             frontier,
             records,
-            recent: Recent::default(),
+            recent: Recent::new(key),
             torn_bytes: 0,
             damaged: false,
             uncertain: BTreeSet::new(),
@@ -211,7 +224,7 @@ impl EmbeddedStore {
             _ => {}
         }
         if !covered {
-            self.frontier.admit(place, &record)?;
+            self.fold(place, &record, reader.open())?;
         }
         let mut failed = None;
         let frontier = &mut self.frontier;
@@ -228,8 +241,33 @@ impl EmbeddedStore {
         failed.map_or(Ok(()), Err)
     }
 
-    fn look_back(&self, place: u64, done: bool) -> Result<Known> {
+    /// Takes in what a record says to sieve and queues, other than how an attempt ended.
+    fn fold(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
+        let gone: Vec<u16> = match record {
+            Record::Moved { void, .. } => void.clone(),
+            Record::Released { tokens, .. } => tokens.iter().map(|(partition, _)| *partition).collect(),
+            _ => return self.frontier.admit(place, record, open),
+        };
+        // What was decided before is in the figures already, and nobody has been told.
+        let untold = self.frontier.decided_new();
+        let before = self.stored();
+        for partition in gone {
+            self.frontier.forget(&Range::Partition(partition))?;
+        }
+        if let Record::Moved { moved, .. } = record {
+            self.frontier.import(place, moved)?;
+        }
+        let (after, decided) = (self.stored(), self.frontier.decided());
+        let new = decided.new.iter().map(|(_, count)| count).sum::<u64>() - untold;
+        let by = |before: u64, after: u64| after as i64 - before as i64 - new as i64;
+        Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
+    }
+
+    fn look_back(&self, place: u64, fingerprint: Fingerprint, done: bool) -> Result<Known> {
         let mut record = self.records.read(place)?;
+        if let Record::Moved { from, moved, .. } = &record {
+            return self.look_elsewhere(place, *from, moved, fingerprint);
+        }
         if let Record::Settled(settled) = &record
             && settled.outcome.is_final()
             && !done
@@ -245,23 +283,56 @@ impl EmbeddedStore {
         };
         let (depth, how) = (settled.depth, settled.how);
         let found = Found { url: settled.url.clone(), depth, how, redirects: 0 };
-        let via = self.records.page(settled.found_in);
+        let via = self.records.page(settled.found_in, &settled.url);
         let attempts = settled.attempts;
         let state = match settled.outcome {
             Outcome::Retry { not_before, .. } => {
-                KnownState::Retry { not_before, attempts, last: Box::new(settled) }
+                KnownState::Retry { not_before, attempts, last: Some(Box::new(settled)) }
             }
             _ => KnownState::Settled(Box::new(settled)),
         };
         Ok(Known { found, via, state })
     }
 
+    /// What is known of a URL that another agent had before.
+    fn look_elsewhere(
+        &self,
+        place: u64,
+        agent: AgentId,
+        moved: &Moved,
+        fingerprint: Fingerprint,
+    ) -> Result<Known> {
+        let mut seen = moved.hosts.iter().flat_map(|host| &host.seen);
+        if let Some(seen) = seen.find(|seen| seen.fingerprint == fingerprint) {
+            let found = Found { url: String::new(), depth: 0, how: How::Link, redirects: 0 };
+            let state = KnownState::Elsewhere { agent, place: seen.place };
+            return Ok(Known { found, via: None, state });
+        }
+        let is_it = |found: &Found| identify(&found.url).is_some_and(|(_, other)| other == fingerprint);
+        let index = moved.found.iter().position(is_it);
+        let waiting = index.and_then(|index| Some((moved.found.get(index)?, moved.waiting.get(index)?)));
+        let Some((found, waiting)) = waiting else {
+            return Err(Error::Corrupt {
+                path: self.dir.clone(),
+                place,
+                what: "it does not speak of the URL",
+            });
+        };
+        let state = match waiting.not_before {
+            Some(not_before) => KnownState::Retry { not_before, attempts: waiting.attempts, last: None },
+            None => KnownState::Queued,
+        };
+        Ok(Known { found: found.clone(), via: waiting.via.clone(), state })
+    }
+
     /// Begins to write down what is in memory, so that opening need not fold all of the journal again, and `memo` for the
     /// reader of that moment. Everything that was appended to the journal before `place` must be synced and folded, and be
     /// covered by the memo. What is returned does the work; [`EmbeddedStore::end_snapshot`] follows.
-    pub fn begin_snapshot(&mut self, place: u64, memo: &[u8]) -> Result<StoreJob> {
+    /// Records from `keep_from` on stay as they are, whatever the store itself needs of them.
+    pub fn begin_snapshot(&mut self, place: u64, memo: &[u8], keep_from: u64) -> Result<StoreJob> {
         self.frontier.advance(place);
-        let snapshot = self.frontier.begin_snapshot(memo)?;
+        let mut snapshot = self.frontier.begin_snapshot(memo)?;
+        snapshot.needed = snapshot.needed.min(keep_from);
         Ok(StoreJob { disk: Arc::clone(&self.disk), dir: self.dir.clone(), snapshot })
     }
 
@@ -297,11 +368,11 @@ impl Store for EmbeddedStore {
         self.recent.prune(record);
     }
 
-    fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+    fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
         for found in record.found() {
             self.recent.add(self.recent.print(&found.url), found.depth);
         }
-        self.frontier.admit(place, record)
+        self.fold(place, record, open)
     }
 
     fn decide(&mut self) -> Result<Admitted> {
@@ -319,15 +390,8 @@ impl Store for EmbeddedStore {
 
     fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
         let mut taken = self.frontier.take(host, max, fresh_first, now)?;
-        let mut last: Option<(u64, Option<String>)> = None;
         for due in &mut taken.due {
-            // The URLs of a page are neighbours.
-            let via = match last.take() {
-                Some((place, via)) if place == due.found_in => via,
-                _ => self.records.page(due.found_in),
-            };
-            due.via.clone_from(&via);
-            last = Some((due.found_in, via));
+            due.via = self.records.page(due.found_in, due.url.as_str());
         }
         Ok(taken)
     }
@@ -354,16 +418,17 @@ impl Store for EmbeddedStore {
         let queued = |state: KnownState, depth: u16| {
             let found = self.records.found(place, fingerprint);
             let found = found.unwrap_or(Found { url: url.to_string(), depth, how: How::Link, redirects: 0 });
-            Known { found, via: self.records.page(place), state }
+            let via = self.records.page(place, &found.url);
+            Known { found, via, state }
         };
         Ok(Some(match progress {
             Progress::Queued { depth } => queued(KnownState::Queued, depth),
             Progress::Taken { depth } => queued(KnownState::Taken, depth),
             Progress::Tried { taken } => {
-                let known = self.look_back(place, false)?;
+                let known = self.look_back(place, fingerprint, false)?;
                 if taken { Known { state: KnownState::Taken, ..known } } else { known }
             }
-            Progress::Settled => self.look_back(place, true)?,
+            Progress::Settled => self.look_back(place, fingerprint, true)?,
         }))
     }
 
@@ -385,6 +450,20 @@ impl Store for EmbeddedStore {
             undecided: self.frontier.undecided(),
             kept_out: self.frontier.kept_out(),
         }
+    }
+}
+
+impl OwnStore for EmbeddedStore {
+    fn export(&mut self, partitions: &[u16], from: Option<&Cursor>) -> Result<Exported> {
+        let records = Rc::clone(&self.records);
+        let ranges: Vec<Range> = partitions.iter().copied().map(Range::Partition).collect();
+        let page = |place, url: &str| records.page(place, url);
+        let (moved, next) = self.frontier.export(&ranges, from, MOVED_URLS_MAX, &page)?;
+        Ok(Exported { moved, next, decided: self.frontier.decided() })
+    }
+
+    fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
+        self.records.range(from, until)
     }
 }
 

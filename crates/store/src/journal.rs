@@ -10,11 +10,14 @@ use nephila_disk::Disk;
 use serde::Deserialize;
 
 use crate::frontier::Texts;
-use crate::log::{Log, LogReader};
-use crate::{Error, Result};
+use crate::log::{self, Log, LogReader};
+use crate::{Error, PlacedRecord, Result};
 
 /// How long a segment gets.
 pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// How much of it is read at once.
+const RANGE_BYTES: usize = 1 << 20;
 
 /// The writing half of the store. Promises what [`Log`] does.
 pub struct Journal(Log);
@@ -51,6 +54,8 @@ pub(crate) struct Records {
     log: LogReader,
     /// The record that was last asked for, and its place: a long one is asked for each of its URLs.
     last: RefCell<Option<(u64, Record)>>,
+    /// The page that was last asked for, and the place of its record: the URLs of a page are neighbours.
+    page: RefCell<Option<(u64, Option<String>)>>,
 }
 
 /// How a [`Record`] begins, up to the page that it is about: what follows it is not looked at.
@@ -63,7 +68,7 @@ enum Beginning {
 
 impl Records {
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Records {
-        Records { log: LogReader::new(disk, dir), last: RefCell::default() }
+        Records { log: LogReader::new(disk, dir), last: RefCell::default(), page: RefCell::default() }
     }
 
     /// The record at a place; of an old one what is kept of it.
@@ -73,14 +78,47 @@ impl Records {
         decode(place, &payload)
     }
 
-    /// The page that the record at a place is about.
-    pub(crate) fn page(&self, place: u64) -> Option<String> {
+    /// The page that a URL was found on, by the record at a place.
+    pub(crate) fn page(&self, place: u64, url: &str) -> Option<String> {
+        if let Some((_, page)) = self.page.borrow().as_ref().filter(|(other, _)| *other == place) {
+            return page.clone();
+        }
         let mut payload = Vec::new();
         self.log.read(place, &mut payload).ok()?;
-        match postcard::from_bytes(&payload).ok()? {
-            Beginning::Settled(url) | Beginning::Robots((_, url)) => Some(url),
-            Beginning::Seeds(()) => None,
+        match postcard::from_bytes(&payload) {
+            Ok(beginning) => {
+                let page = match beginning {
+                    Beginning::Settled(url) | Beginning::Robots((_, url)) => Some(url),
+                    Beginning::Seeds(()) => None,
+                };
+                self.page.replace(Some((place, page.clone())));
+                page
+            }
+            // Other agents found it, on different pages.
+            Err(_) => {
+                let of = |record: &Record| {
+                    let index = record.found().iter().position(|found| found.url == url)?;
+                    record.page(index).map(str::to_owned)
+                };
+                self.ask(place, of).ok()?
+            }
         }
+    }
+
+    /// Records from one place to another that found URLs, some of them at least, and the place behind them.
+    pub(crate) fn range(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
+        let (mut records, mut place) = (Vec::new(), from);
+        let (mut payload, mut bytes) = (Vec::new(), 0);
+        while place <= until && bytes < RANGE_BYTES {
+            self.log.read(place, &mut payload)?;
+            let record = decode(place, &payload)?;
+            if !record.found().is_empty() {
+                records.push((place, Box::new(record)));
+            }
+            bytes += payload.len();
+            place += log::frame_bytes(&payload);
+        }
+        Ok((records, place))
     }
 
     /// Asks the record at a place, which is read once if it is asked again and again.
@@ -190,7 +228,7 @@ mod tests {
             let place = journal.append(&record).unwrap();
             journal.flush().unwrap();
             let records = Records::new(Arc::clone(&disk), dir);
-            assert_eq!(records.page(place).as_deref(), page);
+            assert_eq!(records.page(place, "").as_deref(), page);
             assert_eq!(records.read(place).unwrap(), record);
         }
     }

@@ -50,4 +50,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use frontier::FrontierOptions;
 pub use journal::Journal;
 pub use log::FRAME_BYTES_MAX;
-pub use store::{Known, KnownState, Store, StoreLimits};
+pub use store::{Exported, Known, KnownState, OwnStore, PlacedRecord, Store, StoreLimits};

@@ -457,6 +457,11 @@ impl LogReader {
     }
 }
 
+/// How far it is from a frame with this payload to the next.
+pub(crate) fn frame_bytes(payload: &[u8]) -> u64 {
+    (FRAME_HEAD_BYTES + payload.len()) as u64
+}
+
 /// A segment, for reading.
 pub(crate) struct Segment {
     file: Box<dyn File>,

@@ -5,8 +5,6 @@
 //! offered: that URL would be lost. So texts are told apart by 64 bits of a hash whose key nobody outside knows, and only
 //! [`WAYS`] of them are compared: the probability that this ever happens is 10^-4 in a crawl of a hundred million pages.
 
-use std::hash::{BuildHasher, RandomState};
-
 use hashbrown::HashMap;
 use nephila_core::record::{How, Record};
 
@@ -50,14 +48,12 @@ pub(crate) struct Recent {
     added: usize,
 }
 
-impl Default for Recent {
-    fn default() -> Recent {
-        // The hash keys of the standard library are random.
-        Recent { key: RandomState::new().hash_one(0), sets: vec![Set::default(); SETS_MIN], added: 0 }
-    }
-}
-
 impl Recent {
+    /// An empty one. Nobody outside may know the key.
+    pub(crate) fn new(key: u64) -> Recent {
+        Recent { key, sets: vec![Set::default(); SETS_MIN], added: 0 }
+    }
+
     /// Drops from what a record found what was offered lately, and what it names twice.
     pub(crate) fn prune(&self, record: &mut Record) {
         // What a seed redirects to widens the scope when the record is replayed, known or not. The seeds themselves are
@@ -138,7 +134,7 @@ mod tests {
 
     #[test]
     fn it_knows_what_it_was_told_and_nothing_else() {
-        let mut recent = Recent::default();
+        let mut recent = Recent::new(7);
         let print = |recent: &Recent, number: usize| recent.print(&format!("http://a.example/{number}"));
         for number in 0..100_000 {
             recent.add(print(&recent, number), (number % 300) as u16);
@@ -160,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_lowest_depth_counts() {
-        let mut recent = Recent::default();
+        let mut recent = Recent::new(7);
         let print = recent.print("http://a.example/");
         for (told, known) in [(5, 5), (7, 5), (2, 2), (0, 0)] {
             recent.add(print, told);
@@ -171,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_a_set_goes() {
-        let mut recent = Recent::default();
+        let mut recent = Recent::new(7);
         let prints: Vec<Print> = (0..=WAYS as u64).map(|number| Print(number << 32 | 77)).collect();
         prints.iter().for_each(|print| recent.add(*print, 1));
         let known: Vec<bool> = prints.iter().map(|print| recent.knows(*print, 1)).collect();

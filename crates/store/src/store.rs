@@ -16,9 +16,10 @@
 //!
 //! `tests/store/contract` tries all but the last of them on every store.
 
-use nephila_core::agent::{Admitted, Due, Stored, StoredHost, Taken, Visited};
+use nephila_core::agent::{Admitted, Cursor, Due, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, Record, Settled};
+use nephila_core::site::{AgentId, Moved, Partitions};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 
@@ -32,7 +33,8 @@ pub trait Store {
 
     /// Offers to the sieve what a record found, in order; what is new goes to the end of its host's queue, and what waits
     /// there and was found nearer to a seed than before moves up. What cannot be said at once follows with the next answer.
-    fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted>;
+    /// URLs of partitions that are not `open` (`None`: all are) are passed over: they are for others, or for later.
+    fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted>;
 
     /// Decides about everything that was offered.
     fn decide(&mut self) -> Result<Admitted>;
@@ -78,6 +80,32 @@ pub trait Store {
     fn stored(&self) -> Stored;
 }
 
+/// A store that one agent has for itself: partitions leave it for the store of another agent, and its journal is the outbox.
+pub trait OwnStore: Store {
+    /// Reads what is known of the hosts of some partitions, from `from` on as far as it likes, and says where to go on, unless
+    /// that is all. From the first part to the last nothing of these partitions may change, and nothing be taken. Says also what
+    /// has been decided about URLs that were offered before.
+    fn export(&mut self, partitions: &[u16], from: Option<&Cursor>) -> Result<Exported>;
+
+    /// Records from one place to another that found URLs, with all that they found; as many as it likes, and the place behind
+    /// them. To be called only for places that a snapshot was told to keep.
+    fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)>;
+}
+
+/// A record and its place.
+pub type PlacedRecord = (u64, Box<Record>);
+
+/// A part of what is known of some hosts.
+#[derive(Debug)]
+pub struct Exported {
+    /// What is known.
+    pub moved: Moved,
+    /// Where to go on, unless this is the end.
+    pub next: Option<Cursor>,
+    /// What had to be decided first.
+    pub decided: Admitted,
+}
+
 /// What admission stops at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
@@ -113,9 +141,16 @@ pub enum KnownState {
         not_before: Wall,
         /// Attempts that it has used up.
         attempts: u8,
-        /// The last of them, as it was written: whether the archive still has its capture is not asked again.
-        last: Box<Settled>,
+        /// The last of them, as it was written, if it was here: whether the archive still has its capture is not asked again.
+        last: Option<Box<Settled>>,
     },
     /// It is done.
     Settled(Box<Settled>),
+    /// Another agent had it before, and is done with it.
+    Elsewhere {
+        /// Which.
+        agent: AgentId,
+        /// The place in its journal.
+        place: u64,
+    },
 }

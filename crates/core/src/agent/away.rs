@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::site::SiteMemo;
 use super::{Action, Agent, Kept, Totals, Visited};
+use crate::assign::partition_of;
 use crate::frontier::{HostMemo, Place};
 use crate::record::Block;
 use crate::time::{Mono, Now, Wall};
@@ -83,6 +85,8 @@ pub struct AgentMemo {
     runs: u64,
     /// The run that has not ended: its beginning, and the last sign of it.
     run: Option<(Wall, Wall)>,
+    /// The site, unless it is a crawl alone.
+    site: Option<Box<SiteMemo>>,
 }
 
 impl Agent {
@@ -106,6 +110,7 @@ impl Agent {
             widened: self.widened.clone(),
             runs: self.runs,
             run: self.run_began.map(|began| (began, now.wall)),
+            site: (!self.site.is_alone()).then(|| Box::new(self.site.memo())),
         }
     }
 
@@ -118,6 +123,9 @@ impl Agent {
         self.address_waits = memo.address_waits;
         self.runs = memo.runs;
         self.earlier_run = memo.run;
+        if let Some(site) = memo.site {
+            self.site.remember(*site);
+        }
         for text in memo.widened {
             self.widen_scope_by(&text);
         }
@@ -138,9 +146,12 @@ impl Agent {
     pub(super) fn make_known(&mut self, index: u32, memo: Option<HostMemo>, now: Now) {
         let run = self.runs;
         self.bench.host_mut(index).remember(memo, run, now);
-        if self.runs > 1 {
-            // Whoever asked it, or another host of its address, last may have done so before this run and have left no trace.
-            let from = self.started + self.first_wait(index);
+        // Whoever asked it, or another host of its address, last may have done so before this run, or before its partition came
+        // here, and have left no trace.
+        let came = self.site.came_at(&self.bench.host(index).name);
+        let started = (self.runs > 1).then_some(self.started);
+        if let Some(since) = came.max(started) {
+            let from = since + self.first_wait(index);
             let host = self.bench.host_mut(index);
             host.not_before = host.not_before.max(from);
         }
@@ -206,7 +217,7 @@ impl Agent {
         }
     }
 
-    fn leave(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn leave(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
         self.put_back(index, out);
         let host = self.bench.host(index);
         let asked_again = now.wall_after(host.not_before.since(now.mono));
@@ -236,6 +247,10 @@ impl Agent {
         self.away.asked = false;
         self.away.want_at(visited.next, now);
         for stored in visited.hosts {
+            if !self.site.may_ask(partition_of(&stored.host)) {
+                // When it comes here, another round is made.
+                continue;
+            }
             let index = match self.bench.find(&stored.host) {
                 Some(index) => index,
                 None if self.room() > 0 => {

@@ -23,6 +23,7 @@ impl Agent {
         }
         self.go_round(now, out);
         self.gates.sweep(now.mono);
+        self.tend_site(now, out);
         self.abandon_if_overdue(now, out);
         self.end_if_done(now, out);
     }

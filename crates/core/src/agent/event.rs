@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::handover::Cursor;
 use crate::frontier::HostMemo;
 use crate::parse::Link;
 use crate::record::{Block, Failure, How, Record};
 use crate::robots::Directives;
+use crate::site::{AgentId, Message, Moved};
 use crate::time::{Mono, Wall};
 use crate::url::{Host, Url};
 
@@ -60,6 +62,33 @@ pub enum Event {
     },
     /// The operator speaks.
     Control(Control),
+    /// Another agent of the site speaks.
+    Message {
+        /// Who.
+        from: AgentId,
+        /// What it says.
+        message: Box<Message>,
+    },
+    /// The answer to [`Action::Export`].
+    Exported {
+        /// As asked.
+        to: AgentId,
+        /// As asked.
+        handover: (u64, u64),
+        /// What is known of some of the hosts.
+        moved: Moved,
+        /// Where to go on, unless this is the end.
+        next: Option<Cursor>,
+        /// What the sieve had to decide first.
+        decided: Admitted,
+    },
+    /// The answer to [`Action::Reread`].
+    Reread {
+        /// Records that found URLs, and their places, in order.
+        records: Vec<(u64, Box<Record>)>,
+        /// Where to go on: behind them and others that found none.
+        next: u64,
+    },
     /// Time has passed.
     Wake,
 }
@@ -133,6 +162,31 @@ pub enum Action {
         /// The fetch that it settles.
         fetch: Option<FetchId>,
     },
+    /// Tell another agent something. It may get lost.
+    Send {
+        /// The address of the agent.
+        to: String,
+        /// What to tell.
+        message: Box<Message>,
+    },
+    /// Read a part of all that is known of the hosts of these partitions; answered by [`Event::Exported`].
+    Export {
+        /// To be given back with the answer.
+        to: AgentId,
+        /// To be given back with the answer.
+        handover: (u64, u64),
+        /// The partitions.
+        partitions: Vec<u16>,
+        /// Where to go on, unless this is the beginning.
+        from: Option<Cursor>,
+    },
+    /// Read records of the journal again; answered by [`Event::Reread`].
+    Reread {
+        /// The place of the first,
+        from: u64,
+        /// and of the last.
+        until: u64,
+    },
     /// Everything is settled: end the run.
     End(StopReason),
 }
@@ -150,6 +204,9 @@ pub struct Admitted {
     pub undecided: u64,
     /// Hosts that are known, in all; when they are very many, those met last may be missing.
     pub hosts: u64,
+    /// By how much the URLs that are known have become more, apart from new ones, and those of them that are not settled, because
+    /// they came from another agent or went to one.
+    pub moved: (i64, i64),
 }
 
 impl Admitted {

@@ -13,8 +13,12 @@
 mod away;
 mod dispatch;
 mod event;
+mod handover;
+mod members;
+mod outbox;
 mod rules;
 mod settle;
+mod site;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -24,17 +28,22 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use self::away::Away;
+use self::site::Site;
+use crate::assign::partition_of;
 use crate::frontier::{Alarm, Errand, HostState, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
-use crate::record::{Block, Failure, Found, HostRecord, How, Outcome, Record, RobotsOutcome, Settled};
+use crate::record::{Block, Found, How, Outcome, Record, Settled};
 use crate::robots::SharedRobots;
 use crate::scope::Scope;
 use crate::settings::Settings;
+use crate::site::SiteSettings;
 use crate::time::{Mono, Now, Wall};
 use crate::url::{AddressKey, Host, Url, identify};
 
 pub use away::AgentMemo;
 pub use event::*;
+pub use handover::Cursor;
+pub use site::{MemberView, SiteView};
 pub use status::*;
 pub use view::RobotsView;
 
@@ -118,10 +127,16 @@ pub struct Agent {
     paused: bool,
     stopping: Option<Stopping>,
     ended: bool,
+    site: Site,
 }
 
 impl Agent {
-    /// An agent that knows nothing yet.
+    /// An agent of a site that knows nothing yet.
+    pub fn of_site(settings: Settings, scope: Scope, site: SiteSettings) -> Agent {
+        Agent { site: Site::of(site), ..Agent::new(settings, scope) }
+    }
+
+    /// An agent that crawls alone and knows nothing yet.
     pub fn new(settings: Settings, scope: Scope) -> Agent {
         let jitter = Jitter::new(settings.seed);
         Agent {
@@ -158,6 +173,7 @@ impl Agent {
             paused: false,
             stopping: None,
             ended: false,
+            site: Site::alone(),
         }
     }
 
@@ -165,6 +181,7 @@ impl Agent {
     /// cover, before [`Agent::start`]. `kept` says what the store keeps of a host.
     pub fn replay(&mut self, now: Now, place: u64, record: &Record, kept: &mut Kept<'_>) {
         self.totals.count(record);
+        self.site.outbox.last = Some(place);
         match record {
             Record::Settled(settled) => {
                 if let Ok(url) = Url::parse(&settled.url) {
@@ -214,6 +231,9 @@ impl Agent {
                 self.totals.elapsed_before = self.totals.elapsed_before.saturating_add(*elapsed);
             }
             Record::Seeds(found) => self.widen_scope(found),
+            Record::Arrived(arrived) => self.widen_scope(&arrived.found),
+            Record::Moved { .. } => {}
+            Record::Members(_) | Record::Tokens(_) | Record::Released { .. } => self.site.replay(record),
         }
     }
 
@@ -252,6 +272,7 @@ impl Agent {
             self.away.want();
         }
         self.write(Record::RunStarted { at: now.wall }, None, None, out);
+        self.start_site(now, out);
         self.dispatch(now, out);
     }
 
@@ -277,6 +298,12 @@ impl Agent {
             Event::Recorded { ticket, place, record } => self.on_recorded(ticket, place, record, now, out),
             Event::Recalled { host, record, place } => self.on_recalled(&host, place, record, now, out),
             Event::Control(control) => self.on_control(control, now, out),
+            Event::Message { from, message } => self.on_message(from, *message, now, out),
+            Event::Exported { to, handover, moved, next, decided } => {
+                self.on_admitted(decided, now);
+                self.on_exported(to, handover, moved, next, now, out);
+            }
+            Event::Reread { records, next } => self.on_reread(records, next, out),
             Event::Wake => {}
         }
         self.dispatch(now, out);
@@ -289,7 +316,13 @@ impl Agent {
         // A host that had its turn and is still ready comes at once, but after whatever has happened meanwhile.
         let ready = (self.may_start() && self.bench.ready_len() > 0).then_some(Mono(0));
         let round = self.away.wake().filter(|_| self.stopping.is_none());
-        [self.bench.next_alarm(), stop, time, ready, round].into_iter().flatten().min()
+        let site = self.next_site_wake();
+        [self.bench.next_alarm(), stop, time, ready, round, site].into_iter().flatten().min()
+    }
+
+    /// How many URLs are known and not settled.
+    pub fn waiting_urls(&self) -> u64 {
+        self.queue
     }
 
     /// The scope, with what redirects of seeds have added.
@@ -320,6 +353,9 @@ impl Agent {
         for (name, new) in admitted.new {
             self.totals.known_urls += new;
             self.queue += new;
+            if !self.site.may_ask(partition_of(&name)) {
+                continue;
+            }
             if self.bench.find(&name).is_none() && self.room() == 0 {
                 self.away.want();
                 continue;
@@ -331,6 +367,9 @@ impl Agent {
                 self.settle_in(index, now);
             }
         }
+        let (known, queued) = admitted.moved;
+        self.totals.known_urls = self.totals.known_urls.saturating_add_signed(known);
+        self.queue = self.queue.saturating_add_signed(queued);
     }
 
     fn on_taken(&mut self, taken: Taken, now: Now, out: &mut Vec<Action>) {
@@ -377,7 +416,11 @@ impl Agent {
         if let (Record::Robots(robots), Some(index)) = (&*record, of) {
             self.rules_are_at(index, robots, place);
         }
-        if !record.found().is_empty() {
+        if !self.site.is_alone() {
+            self.on_site_recorded(ticket, &record, now, out);
+        }
+        self.route_found(place, &record);
+        if record.changes_the_store() {
             self.admitting += 1;
             out.push(Action::Admit { place, record });
         }
@@ -412,7 +455,13 @@ impl Agent {
     }
 
     /// Hands a record out to be written. `of` is the host that is to be told when it is durable.
-    fn write(&mut self, record: Record, of: Option<u32>, fetch: Option<FetchId>, out: &mut Vec<Action>) {
+    fn write(
+        &mut self,
+        record: Record,
+        of: Option<u32>,
+        fetch: Option<FetchId>,
+        out: &mut Vec<Action>,
+    ) -> Ticket {
         if let Record::Settled(settled) = &record {
             self.answered_unsettled += u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
         }
@@ -423,6 +472,7 @@ impl Agent {
             self.bench.host_mut(index).held += 1;
         }
         out.push(Action::Write { ticket, record: Box::new(record), fetch });
+        ticket
     }
 
     /// What a seed redirects to counts as the seed, for the scope too.
@@ -508,6 +558,9 @@ impl Agent {
     }
 
     fn place_of(&self, host: &HostState, now: Now) -> (Place, Option<Mono>) {
+        if !self.site.may_ask(host.partition) {
+            return (Place::Leaving, None);
+        }
         if host.errands.is_empty() && host.head.is_empty() && host.due == 0 {
             return match host.retry_at {
                 Some(at) => (Place::Waiting(Wait::Retry), Some(now.mono_at(at).max(host.not_before))),
@@ -570,7 +623,7 @@ impl Agent {
         }
         let reason = match self.stopping {
             Some(stopping) => stopping.reason,
-            None if self.paused => return,
+            None if self.paused || !self.site.is_alone() => return,
             None => {
                 let counts = self.bench.counts();
                 if counts.ready + counts.resolving > 0 || self.resolving > 0 {
@@ -616,73 +669,5 @@ fn canonical(block: Block) -> Block {
     match block {
         Block::Address(address) => Block::Address(address.to_canonical()),
         Block::Name(host) => Block::Name(host),
-    }
-}
-
-impl Totals {
-    /// Counts an attempt as not made that had counted as final.
-    fn take_back(&mut self, settled: &Settled) {
-        match &settled.outcome {
-            Outcome::Answered { status } => {
-                self.pages = self.pages.saturating_sub(1);
-                if let Some(count) = self.statuses.get_mut(status) {
-                    *count = count.saturating_sub(1);
-                }
-                self.seeds_answered = self.seeds_answered.saturating_sub(u64::from(settled.how == How::Seed));
-            }
-            Outcome::Failed { failure, .. } => {
-                self.failed = self.failed.saturating_sub(1);
-                if let Some(count) = self.failures.get_mut(failure) {
-                    *count = count.saturating_sub(1);
-                }
-            }
-            Outcome::Disallowed { .. } => self.disallowed = self.disallowed.saturating_sub(1),
-            Outcome::Retry { .. } => {}
-        }
-        self.statuses.retain(|_, count| *count > 0);
-        self.failures.retain(|_, count| *count > 0);
-    }
-
-    /// Counts a durable record.
-    fn count(&mut self, record: &Record) {
-        match record {
-            Record::Settled(settled) => {
-                self.bytes += settled.bytes;
-                self.out_of_scope += u64::from(settled.left_out.scope);
-                self.traps += u64::from(settled.left_out.traps);
-                self.requests += u64::from(settled.asked);
-                match &settled.outcome {
-                    Outcome::Answered { status } => {
-                        self.pages += 1;
-                        *self.statuses.entry(*status).or_default() += 1;
-                        self.seeds_answered += u64::from(settled.how == How::Seed);
-                    }
-                    Outcome::Retry { failure, .. } => {
-                        self.retries += 1;
-                        *self.failures.entry(*failure).or_default() += 1;
-                    }
-                    Outcome::Failed { failure, .. } => {
-                        self.failed += 1;
-                        *self.failures.entry(*failure).or_default() += 1;
-                    }
-                    Outcome::Disallowed { .. } => self.disallowed += 1,
-                }
-            }
-            Record::Robots(robots) => {
-                self.bytes += robots.bytes;
-                self.requests += 1;
-                if let RobotsOutcome::Unreachable(failure) = robots.outcome {
-                    *self.failures.entry(failure).or_default() += 1;
-                }
-            }
-            // Failures with a request are counted with the record of the request.
-            Record::Host(HostRecord {
-                failure: Some(failure @ (Failure::NoSuchName | Failure::Dns)),
-                ..
-            }) => {
-                *self.failures.entry(*failure).or_default() += 1;
-            }
-            _ => {}
-        }
     }
 }

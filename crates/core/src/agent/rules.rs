@@ -56,16 +56,14 @@ impl Agent {
                 now.mono < of.ask_after && now.wall.since(rules.fetched) < self.settings.robots_stale_max;
             (fresh || stale).then_some(rules)
         });
-        let Some(rules) = usable else {
-            let (url, hops) =
-                of.and_then(|of| of.moved.as_deref().cloned()).unwrap_or_else(|| (origin.robots_url(), 0));
-            return Word::Ask { url, hops };
+        let ask = || {
+            let moved = of.and_then(|of| of.moved.as_deref().cloned());
+            let (url, hops) = moved.unwrap_or_else(|| (origin.robots_url(), 0));
+            Word::Ask { url, hops }
         };
+        let Some(rules) = usable else { return ask() };
         let Some(robots) = &rules.robots else {
-            return match rules.place {
-                Some(place) => Word::Recall { place },
-                None => Word::Ask { url: origin.robots_url(), hops: 0 },
-            };
+            return rules.place.map_or_else(ask, |place| Word::Recall { place });
         };
         let decision = robots.decide(path_and_query(url));
         match decision.rule {

@@ -363,7 +363,9 @@ impl Agent {
     /// Whether nothing is under way for a host, so that it may be put elsewhere.
     pub(super) fn is_at_rest(&self, index: u32) -> bool {
         use Place::*;
-        self.bench.get(index).is_some_and(|host| matches!(host.place(), Idle | Ready | Waiting(_) | Blocked))
+        self.bench
+            .get(index)
+            .is_some_and(|host| matches!(host.place(), Idle | Ready | Waiting(_) | Blocked | Leaving))
     }
 }
 

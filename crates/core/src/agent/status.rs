@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::Failure;
+use crate::record::{Failure, HostRecord, How, Outcome, Record, RobotsOutcome, Settled};
 
 /// Totals over the whole crawl, all runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,74 @@ pub struct Totals {
     pub elapsed_before: Duration,
 }
 
+impl Totals {
+    /// Counts an attempt as not made that had counted as final.
+    pub(super) fn take_back(&mut self, settled: &Settled) {
+        match &settled.outcome {
+            Outcome::Answered { status } => {
+                self.pages = self.pages.saturating_sub(1);
+                if let Some(count) = self.statuses.get_mut(status) {
+                    *count = count.saturating_sub(1);
+                }
+                self.seeds_answered = self.seeds_answered.saturating_sub(u64::from(settled.how == How::Seed));
+            }
+            Outcome::Failed { failure, .. } => {
+                self.failed = self.failed.saturating_sub(1);
+                if let Some(count) = self.failures.get_mut(failure) {
+                    *count = count.saturating_sub(1);
+                }
+            }
+            Outcome::Disallowed { .. } => self.disallowed = self.disallowed.saturating_sub(1),
+            Outcome::Retry { .. } => {}
+        }
+        self.statuses.retain(|_, count| *count > 0);
+        self.failures.retain(|_, count| *count > 0);
+    }
+
+    /// Counts a durable record.
+    pub(super) fn count(&mut self, record: &Record) {
+        match record {
+            Record::Settled(settled) => {
+                self.bytes += settled.bytes;
+                self.out_of_scope += u64::from(settled.left_out.scope);
+                self.traps += u64::from(settled.left_out.traps);
+                self.requests += u64::from(settled.asked);
+                match &settled.outcome {
+                    Outcome::Answered { status } => {
+                        self.pages += 1;
+                        *self.statuses.entry(*status).or_default() += 1;
+                        self.seeds_answered += u64::from(settled.how == How::Seed);
+                    }
+                    Outcome::Retry { failure, .. } => {
+                        self.retries += 1;
+                        *self.failures.entry(*failure).or_default() += 1;
+                    }
+                    Outcome::Failed { failure, .. } => {
+                        self.failed += 1;
+                        *self.failures.entry(*failure).or_default() += 1;
+                    }
+                    Outcome::Disallowed { .. } => self.disallowed += 1,
+                }
+            }
+            Record::Robots(robots) => {
+                self.bytes += robots.bytes;
+                self.requests += 1;
+                if let RobotsOutcome::Unreachable(failure) = robots.outcome {
+                    *self.failures.entry(failure).or_default() += 1;
+                }
+            }
+            // Failures with a request are counted with the record of the request.
+            Record::Host(HostRecord {
+                failure: Some(failure @ (Failure::NoSuchName | Failure::Dns)),
+                ..
+            }) => {
+                *self.failures.entry(*failure).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Where the hosts are, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostCounts {
@@ -66,6 +134,8 @@ pub struct HostCounts {
     pub retrying: u64,
     /// Blocked by the operator.
     pub blocked: u64,
+    /// About to be handed over to another agent.
+    pub leaving: u64,
     /// Not in memory: nothing waits for them, or there is no room for them yet.
     pub away: u64,
 }

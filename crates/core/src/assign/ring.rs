@@ -6,7 +6,7 @@
 //!
 //! # The distance
 //! All agents of all versions have to agree on it, so it is computed with integers only:
-//! - the agent's seed is the XXH3 hash, of 64 bits, of its identifier in UTF-8;
+//! - the agent's seed is the XXH3 hash, of 64 bits, of the bytes of its identifier;
 //! - its draw for a key is the XXH3 hash, with that seed, of the key's 8 bytes, lowest first; a partition's key is its number;
 //! - its distance is -log2(draw / 2^64) in units of 2^-40 ([`halvings`]), divided by its capacity.
 //!
@@ -44,7 +44,7 @@ struct Agent<A> {
     capacity: u16,
 }
 
-impl<A: AsRef<str>> Ring<A> {
+impl<A: AsRef<[u8]>> Ring<A> {
     /// The ring of these agents, each with its identifier and its capacity, in a unit that is the same for all.
     ///
     /// An agent without capacity owns nothing. Of one that is listed twice the larger capacity counts.
@@ -52,7 +52,7 @@ impl<A: AsRef<str>> Ring<A> {
         let mut agents: Vec<Agent<A>> = agents
             .into_iter()
             .filter(|(_, capacity)| *capacity > 0)
-            .map(|(id, capacity)| Agent { seed: xxh3_64(id.as_ref().as_bytes()), id, capacity })
+            .map(|(id, capacity)| Agent { seed: xxh3_64(id.as_ref()), id, capacity })
             .collect();
         agents
             .sort_by(|a, b| (a.id.as_ref(), Reverse(a.capacity)).cmp(&(b.id.as_ref(), Reverse(b.capacity))));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{Due, HostCounts};
+use crate::assign::partition_of;
 use crate::limits::{ORIGINS_MAX, TROUBLED_URLS_MAX};
 use crate::record::{Failure, HostRecord};
 use crate::robots::Robots;
@@ -35,6 +36,8 @@ pub enum Place {
     Waiting(Wait),
     /// The operator wants nothing more of it.
     Blocked,
+    /// Its partition is about to be handed over to another agent, or has been.
+    Leaving,
 }
 
 /// What a host waits for.
@@ -52,7 +55,9 @@ impl Place {
     /// Whether a host there is at rest: it does not wait for its next turn.
     pub fn is_rest(self) -> bool {
         match self {
-            Place::Idle | Place::Blocked | Place::Waiting(Wait::Retry | Wait::BackOff) => true,
+            Place::Idle | Place::Blocked | Place::Leaving | Place::Waiting(Wait::Retry | Wait::BackOff) => {
+                true
+            }
             Place::Ready
             | Place::Taking
             | Place::Resolving
@@ -76,6 +81,7 @@ impl Place {
             Place::Waiting(Wait::BackOff) => &mut counts.backing_off,
             Place::Waiting(Wait::Retry) => &mut counts.retrying,
             Place::Blocked => &mut counts.blocked,
+            Place::Leaving => &mut counts.leaving,
         }
     }
 
@@ -92,6 +98,7 @@ impl Place {
             Place::Waiting(Wait::BackOff) => "backing_off",
             Place::Waiting(Wait::Retry) => "retrying",
             Place::Blocked => "blocked",
+            Place::Leaving => "leaving",
         }
     }
 }
@@ -163,6 +170,11 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Whether they can be read back, or are of no use but for the delay that they ask for.
+    fn outlives_the_process(&self) -> bool {
+        self.place.is_some() || self.robots.is_none()
+    }
+
     /// All but the rules themselves, which are in the journal.
     fn without_text(&self) -> Rules {
         Rules { robots: None, etag: self.etag.clone(), last_modified: self.last_modified.clone(), ..*self }
@@ -230,6 +242,8 @@ impl LastUrls {
 pub struct HostState {
     /// Its name.
     pub name: Host,
+    /// Its partition.
+    pub partition: u16,
     /// Where it is; changed only by [`super::Workbench`].
     pub(super) place: Place,
     /// The moment that its place waits for.
@@ -294,7 +308,7 @@ pub struct HostMemo {
 struct RulesMemo {
     https: bool,
     port: u16,
-    /// Only those that can be read back from the journal.
+    /// Only those that can be read back from the journal, or of which nothing is left but the delay that they ask for.
     rules: Option<Rules>,
     failures: u32,
     seen: Option<u64>,
@@ -302,10 +316,42 @@ struct RulesMemo {
     trouble: Option<(u32, Failure, Wall, Wall)>,
 }
 
+impl HostMemo {
+    /// As another agent should have it: what only our clock and our journal say is left out, and robots.txt is asked for anew.
+    pub fn for_another(self, now: Now) -> HostMemo {
+        let rules = |of: RulesMemo| RulesMemo {
+            rules: of.rules.map(|rules| Rules { place: None, etag: None, last_modified: None, ..rules }),
+            seen: None,
+            ..of
+        };
+        let (wall, ..) = self.not_before;
+        let not_before = (wall.max(now.wall), 0, Mono(0));
+        HostMemo { not_before, rules: self.rules.into_iter().map(rules).collect(), ..self }
+    }
+
+    /// What an agent said whose calendar shows `theirs` when ours shows `ours`.
+    pub fn translated(self, theirs: Wall, ours: Wall) -> HostMemo {
+        let wall = |wall: Wall| wall.translated(theirs, ours);
+        let rules = |of: RulesMemo| RulesMemo {
+            trouble: of
+                .trouble
+                .map(|(failures, failure, since, until)| (failures, failure, wall(since), wall(until))),
+            ..of
+        };
+        HostMemo {
+            not_before: (wall(self.not_before.0), 0, Mono(0)),
+            failing_since: self.failing_since.map(wall),
+            rules: self.rules.into_iter().map(rules).collect(),
+            ..self
+        }
+    }
+}
+
 impl HostState {
     /// A host that nothing is known of.
     pub fn new(name: Host) -> HostState {
         HostState {
+            partition: partition_of(&name),
             name,
             place: Place::Idle,
             until: Mono::NEVER,
@@ -342,7 +388,7 @@ impl HostState {
         let rules = self.rules.iter().map(|of| RulesMemo {
             https: of.origin.https,
             port: of.origin.port,
-            rules: of.rules.as_ref().filter(|rules| rules.place.is_some()).map(Rules::without_text),
+            rules: of.rules.as_ref().filter(|rules| rules.outlives_the_process()).map(Rules::without_text),
             failures: of.failures,
             seen: of.seen,
             trouble: of.trouble.as_ref().map(|trouble| {

@@ -102,7 +102,7 @@ fn offer(store: &mut RedisStore, urls: Vec<String>) -> anyhow::Result<u64> {
     let place = store.append(&record)?;
     store.confirm()?;
     let mut new = 0;
-    for said in [store.admit(place, &record)?, store.decide()?] {
+    for said in [store.admit(place, &record, None)?, store.decide()?] {
         new += said.new.iter().map(|(_, count)| count).sum::<u64>();
     }
     store.confirm()?;
@@ -333,7 +333,7 @@ fn go_on(store: &mut RedisStore, slot: u16, first: u64, stop: &AtomicBool) -> an
     while !stop.load(Ordering::Relaxed) || waits_since.is_some() {
         let record = Record::Seeds(vec![found(url(0, first + saw.batches[0]))]);
         let place = store.append(&record)?;
-        store.admit(place, &record)?;
+        store.admit(place, &record, None)?;
         saw.batches[0] += 1;
         let begin = Instant::now();
         // None of them is in the slot that moves.

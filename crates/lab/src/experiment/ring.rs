@@ -226,9 +226,9 @@ struct Named {
     place: usize,
 }
 
-impl AsRef<str> for Named {
-    fn as_ref(&self) -> &str {
-        &self.name
+impl AsRef<[u8]> for Named {
+    fn as_ref(&self) -> &[u8] {
+        self.name.as_bytes()
     }
 }
 

@@ -39,6 +39,16 @@ impl Lost {
         }
     }
 
+    /// The URLs of which somebody was told that they are done.
+    pub(super) fn settled(&self) -> impl Iterator<Item = &String> {
+        self.settled.keys()
+    }
+
+    /// Whether somebody was told that a URL is done.
+    pub(super) fn was_settled(&self, url: &str) -> bool {
+        self.settled.contains_key(url)
+    }
+
     pub(super) fn synced(&mut self) {
         for level in self.known.values_mut().chain(self.settled.values_mut()) {
             if *level == Level::Kernel {
@@ -84,16 +94,7 @@ impl Lost {
             let Some(KnownState::Settled(settled)) = state(store, url)? else {
                 return Err(format!("{url} may be fetched and was not settled"));
             };
-            let right = match (*fate, &settled.outcome) {
-                (Fate::Any, _) => true,
-                (Fate::Answered(status), Outcome::Answered { status: other }) => status == *other,
-                (Fate::Failed | Fate::NotAnswered, Outcome::Failed { .. }) => true,
-                (Fate::Disallowed | Fate::NotAnswered, Outcome::Disallowed { .. }) => true,
-                _ => false,
-            };
-            if !right {
-                return Err(format!("{url} should be {fate:?} and is {:?}", settled.outcome));
-            }
+            compare(url, *fate, &settled.outcome)?;
             self.read_back += read_back(plan, &settled, disk, dir)?;
         }
         match self.known.keys().find(|url| !plan.may.contains(*url)) {
@@ -103,7 +104,19 @@ impl Lost {
     }
 }
 
-fn state(store: &mut impl Store, url: &str) -> Result<Option<KnownState>, String> {
+/// Compares what came of a URL with what should have.
+pub(super) fn compare(url: &str, fate: Fate, outcome: &Outcome) -> Result<(), String> {
+    let right = match (fate, outcome) {
+        (Fate::Any, _) => true,
+        (Fate::Answered(status), Outcome::Answered { status: other }) => status == *other,
+        (Fate::Failed | Fate::NotAnswered, Outcome::Failed { .. }) => true,
+        (Fate::Disallowed | Fate::NotAnswered, Outcome::Disallowed { .. }) => true,
+        _ => false,
+    };
+    if right { Ok(()) } else { Err(format!("{url} should be {fate:?} and is {outcome:?}")) }
+}
+
+pub(super) fn state(store: &mut impl Store, url: &str) -> Result<Option<KnownState>, String> {
     let parsed = Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
     let cannot = |error: nephila_store::Error| format!("{url} cannot be looked up: {error}");
     let mut known = store.look_up(&parsed).map_err(cannot)?;

@@ -226,19 +226,21 @@ impl Polite {
         self.blocked.values_mut().for_each(raise);
     }
 
-    pub(super) fn crashed(&mut self, crash: Crash) {
+    /// A process has ended; `its` says which requests were its.
+    pub(super) fn crashed(&mut self, crash: Crash, its: &dyn Fn(Exchange) -> bool) {
+        let is_lost = |exchange, level| !crash.spares(level) && its(exchange);
         for host in self.hosts.values_mut() {
-            for fact in host.facts.iter_mut().filter(|fact| !crash.spares(fact.level)) {
+            for fact in host.facts.iter_mut().filter(|fact| is_lost(fact.exchange, fact.level)) {
                 // A record that nobody was told of may survive: what it asked for does not bind, but what it allows is
                 // allowed.
                 if fact.meaning.is_good_news() {
                     (fact.meaning, fact.level) = (Meaning::Final, Level::Disk);
                 }
             }
-            host.facts.retain(|fact| crash.spares(fact.level));
+            host.facts.retain(|fact| !is_lost(fact.exchange, fact.level));
         }
         for address in self.addresses.values_mut() {
-            address.closed.retain(|closed| crash.spares(closed.1));
+            address.closed.retain(|closed| !is_lost(closed.0, closed.1));
         }
         self.blocked.retain(|_, level| crash.spares(*level));
     }

@@ -38,9 +38,10 @@ impl Twice {
         }
     }
 
-    pub(super) fn crashed(&mut self, crash: Crash) {
+    /// A process has ended; `its` says which requests were its.
+    pub(super) fn crashed(&mut self, crash: Crash, its: &dyn Fn(Exchange) -> bool) {
         let before = self.answered.len();
-        self.answered.retain(|_, (_, level)| crash.spares(*level));
+        self.answered.retain(|_, (exchange, level)| crash.spares(*level) || !its(*exchange));
         self.lost_answers += (before - self.answered.len()) as u64;
     }
 }

@@ -126,7 +126,9 @@ pub(super) fn run(seed: u64, bug: Option<Bug>, trace: Trace<'_>) -> Result<Repor
     sim.after(Duration::ZERO, Happening::Restart);
     match sim.work() {
         Ok(()) => Ok(sim.finish()),
-        Err((promise, what)) => Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what }),
+        Err((promise, what)) => {
+            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, of_site: false })
+        }
     }
 }
 
@@ -318,9 +320,9 @@ impl<'a> Sim<'a> {
             Crash::Kill => self.disk.kill(),
             Crash::Power => self.disk.power_cut(),
         };
-        self.polite.crashed(crash);
+        self.polite.crashed(crash, &|_| true);
         self.lost.crashed(crash);
-        self.twice.crashed(crash);
+        self.twice.crashed(crash, &|_| true);
     }
 
     /// Somebody starts it again, at once or a little later.

@@ -20,6 +20,7 @@ mod levels;
 mod perform;
 mod random;
 mod servers;
+mod site;
 mod trace;
 mod web;
 
@@ -78,10 +79,28 @@ impl Bug {
     ];
 }
 
+/// A way to break the driver of a site, to see whether the checkers notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteBug {
+    /// Found URLs that are not delivered at once are lost.
+    LosesOutboxes,
+    /// What hosts had asked for is not kept when they leave the memory, and so does not move with them.
+    ForgetsDelays,
+    /// Partitions are handed over without the URLs that are done.
+    MovesWithoutSeen,
+}
+
+impl SiteBug {
+    /// All of them.
+    pub const ALL: [SiteBug; 3] = [SiteBug::LosesOutboxes, SiteBug::ForgetsDelays, SiteBug::MovesWithoutSeen];
+}
+
 /// A promise of the crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
+    /// No two agents ask a host at the same time.
+    OneOwner,
     /// The manners of docs/behaviour.md, as the servers see them.
     Polite,
     /// What was acknowledged is still known, what was counted is whole, what can be fetched is.
@@ -103,12 +122,15 @@ pub struct Violation {
     pub at_s: f64,
     /// What happened.
     pub what: String,
+    /// Whether it was a whole site that ran.
+    pub of_site: bool,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { seed, promise, at_s, what } = self;
-        write!(f, "{promise:?} at {at_s:.6} s: {what}; to see it again: nephila lab sim --seed {seed}")
+        let Violation { seed, promise, at_s, what, of_site } = self;
+        let site = if *of_site { "--site " } else { "" };
+        write!(f, "{promise:?} at {at_s:.6} s: {what}; to see it again: nephila lab sim {site}--seed {seed}")
     }
 }
 
@@ -168,8 +190,27 @@ pub fn run_broken(seed: u64, bug: Bug) -> Result<Report, Violation> {
     driver::run(seed, Some(bug), Trace::default())
 }
 
+/// Runs one seed of a whole site.
+pub fn run_site(seed: u64) -> Result<Report, Violation> {
+    site::run(seed, None, Trace::default())
+}
+
+/// Runs one seed of a whole site and tells of every event and action, with its time in seconds.
+pub fn run_site_traced(seed: u64, reader: &mut dyn FnMut(f64, &str)) -> Result<Report, Violation> {
+    site::run(seed, None, Trace::read_by(reader))
+}
+
+/// Runs one seed of a whole site with a driver that is broken.
+pub fn run_site_broken(seed: u64, bug: SiteBug) -> Result<Report, Violation> {
+    site::run(seed, Some(bug), Trace::default())
+}
+
 /// Runs many seeds. `on_progress` is told after each how many have run.
-pub fn run_seeds(seeds: Range<u64>, mut on_progress: impl FnMut(&Summary)) -> Summary {
+pub fn run_seeds(
+    seeds: Range<u64>,
+    run: impl Fn(u64) -> Result<Report, Violation>,
+    mut on_progress: impl FnMut(&Summary),
+) -> Summary {
     let mut summary = Summary::default();
     for seed in seeds {
         match run(seed) {

@@ -33,7 +33,7 @@ impl Sim<'_> {
             // A write that fails ends the process in the middle of a list.
             let Some(process) = &mut self.process else { return Ok(()) };
             match action {
-                Action::Admit { place, record } => match process.store.admit(place, &record) {
+                Action::Admit { place, record } => match process.store.admit(place, &record, None) {
                     Ok(admitted) => process.answers.push_back(Event::Admitted(admitted)),
                     Err(error) => return self.store_failed(error),
                 },
@@ -74,6 +74,9 @@ impl Sim<'_> {
                 Action::Fetch(order) => self.fetch(order)?,
                 Action::Abandon(fetch) => self.fetched(fetch, true)?,
                 Action::Write { ticket, record, fetch } => self.write(ticket, record, fetch),
+                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } => {
+                    return Err((Promise::Bounded, "an agent alone wants to talk to others".to_owned()));
+                }
                 Action::End(reason) => process.ended = Some(reason),
             }
         }

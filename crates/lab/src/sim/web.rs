@@ -15,6 +15,8 @@ use super::random::Random;
 const RULES_FOR_OTHERS: &str = "/rules-for-others.txt";
 pub(super) const RULES_MOVED: &str = "/moved-rules.txt";
 const SITEMAP: &str = "/sitemap.xml";
+/// Hosts of a site's web that are seeds.
+const SITE_SEEDS: usize = 3;
 
 /// What the robots.txt of a host does.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,6 +150,8 @@ pub(super) struct Reply {
 
 pub(super) struct Plan {
     pub(super) seed: u64,
+    /// Hosts lead to each other, and many pages are found on other hosts only.
+    of_site: bool,
     pub(super) hosts: Vec<HostPlan>,
     pub(super) urls: BTreeMap<String, (usize, Target)>,
     pub(super) seeds: Vec<Url>,
@@ -167,12 +171,26 @@ pub(super) enum Target {
 }
 
 impl Plan {
+    /// The web of one agent: few hosts, with all that can happen.
     pub(super) fn new(seed: u64) -> Plan {
         let mut random = Random::fork(seed, "web");
         let count = 6 + random.below(6) as usize;
         let hosts: Vec<HostPlan> = (0..count).map(|index| host(&mut random, index, count)).collect();
+        Plan::of(seed, hosts, false)
+    }
+
+    /// The web of a site: many hosts, all of which answer in the end.
+    pub(super) fn of_site(seed: u64) -> Plan {
+        let mut random = Random::fork(seed, "web of a site");
+        let count = 50 + random.below(11) as usize;
+        Plan::of(seed, (0..count).map(|index| host_of_site(&mut random, index)).collect(), true)
+    }
+
+    fn of(seed: u64, hosts: Vec<HostPlan>, of_site: bool) -> Plan {
+        let count = hosts.len();
         let mut plan = Plan {
             seed,
+            of_site,
             hosts,
             urls: BTreeMap::new(),
             seeds: Vec::new(),
@@ -187,9 +205,12 @@ impl Plan {
                 plan.urls.insert(plan.url(index, target), (index, target));
             }
         }
-        // The last two hosts are in scope only if a seed redirects there.
-        plan.seeds =
-            (0..count - 2).filter_map(|index| Url::parse(&plan.url(index, Target::Page(0))).ok()).collect();
+        let seeds = match of_site {
+            true => 0..SITE_SEEDS,
+            // The last two hosts are in scope only if a seed redirects there.
+            false => 0..count - 2,
+        };
+        plan.seeds = seeds.filter_map(|index| Url::parse(&plan.url(index, Target::Page(0))).ok()).collect();
         plan.foresee();
         plan
     }
@@ -223,7 +244,8 @@ impl Plan {
         }
         let mut random = self.draw(index, n, "page");
         let fails = Some(1 + random.below(3) as u32);
-        let wait = random.percent(50).then(|| [1, 20, 90, 900][random.below(4) as usize]);
+        let longest = if self.of_site { 60 } else { 900 };
+        let wait = random.percent(50).then(|| [1, 20, 90, 900][random.below(4) as usize].min(longest));
         match random.below(100) {
             0..58 => Page::Good { nofollow: random.percent(8) },
             58..64 => Page::Missing,
@@ -243,14 +265,28 @@ impl Plan {
         }
     }
 
+    /// Whether a page is linked from the next host instead of its own.
+    fn is_adopted(&self, index: usize, n: u32) -> bool {
+        self.of_site && self.draw(index, n, "adopted").percent(30)
+    }
+
     pub(super) fn links(&self, index: usize, n: u32) -> Vec<String> {
         let mut random = self.draw(index, n, "links");
-        let pages = self.hosts[index].pages;
-        let mut links: Vec<String> = [2 * n + 1, 2 * n + 2]
-            .into_iter()
-            .filter(|child| *child < pages)
-            .map(|child| self.url(index, Target::Page(child)))
-            .collect();
+        let count = self.hosts.len();
+        let mut links = Vec::new();
+        // Its own children, and those of the host before that it has taken in.
+        for (parent, own) in [(index, true), ((index + count - 1) % count, false)] {
+            for child in [2 * n + 1, 2 * n + 2].into_iter().filter(|child| *child < self.hosts[parent].pages)
+            {
+                if self.is_adopted(parent, child) != own {
+                    links.push(self.url(parent, Target::Page(child)));
+                }
+            }
+        }
+        if self.of_site && n < 4 {
+            let child = 2 * index + 1 + n as usize % 2;
+            links.extend((child < count).then(|| self.url(child, Target::Page(0))));
+        }
         for _ in 0..random.below(3) {
             let other = random.below(self.hosts.len() as u64) as usize;
             let page = random.below(u64::from(self.hosts[other].pages)) as u32;
@@ -342,7 +378,8 @@ impl Plan {
     /// Works out what must and what may become known. What is found of a host that only a seed's redirect brought into
     /// scope depends on what was fetched first, unless it was found on that host itself.
     fn foresee(&mut self) {
-        let mut in_scope: BTreeSet<usize> = (0..self.hosts.len() - 2).collect();
+        let others = if self.of_site { 0 } else { 2 };
+        let mut in_scope: BTreeSet<usize> = (0..self.hosts.len() - others).collect();
         let first = in_scope.clone();
         in_scope.extend(first.iter().filter_map(|index| self.hosts[*index].welcome));
         let (mut must, mut may) = (BTreeMap::new(), BTreeSet::new());
@@ -410,6 +447,38 @@ impl Given {
 
 pub(super) fn given_for_others() -> Given {
     Given { disallow_private: true, ..Given::default() }
+}
+
+fn host_of_site(random: &mut Random, index: usize) -> HostPlan {
+    let given = Given {
+        disallow_private: random.percent(70),
+        disallow_all: false,
+        crawl_delay_s: random.percent(10).then(|| [2, 12, 25][random.below(3) as usize]),
+        sitemap: random.percent(30),
+    };
+    let trouble = match random.below(3) {
+        0 => Trouble::Status500,
+        1 => Trouble::Timeout,
+        _ => Trouble::Stale,
+    };
+    let rules = match random.below(100) {
+        0..25 => Rules::Missing,
+        25..75 => Rules::Given(given),
+        75..85 => Rules::FailFirst(1 + random.below(2) as u32, trouble, given),
+        _ => Rules::Moved(given),
+    };
+    let dns = if random.percent(7) { Name::FailFirst(1) } else { Name::Good };
+    let took = if random.percent(8) { 3_000 } else { 20 + random.below(500) };
+    HostPlan {
+        name: format!("h{index}.example"),
+        address: [93, 184, 216, index as u8].into(),
+        rules,
+        dns,
+        health: Health::Good,
+        pages: 60 + random.below(30) as u32,
+        took: Duration::from_millis(took),
+        welcome: None,
+    }
 }
 
 fn host(random: &mut Random, index: usize, count: usize) -> HostPlan {

@@ -42,7 +42,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use nephila_core::agent::{Admitted, OverLimit, StoredHost};
+use nephila_core::assign::partition_of;
 use nephila_core::record::{Found, Outcome, Record, Settled};
+use nephila_core::site::Partitions;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::Disk;
 
@@ -60,7 +62,6 @@ use self::visiting::stored;
 use crate::log::{self, Log};
 use crate::{Error, Result, StoreLimits};
 
-pub use self::moving::{MovedHost, Seen};
 pub use self::options::FrontierOptions;
 pub use self::snapshot::{SnapshotDone, SnapshotJob};
 
@@ -314,14 +315,17 @@ impl Frontier {
         HostKey::of(host, self.secret)
     }
 
-    /// Offers what a durable record found; says what is new, as far as that can be said at once. The rest follows with
-    /// [`Frontier::decided`].
-    pub fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+    /// Offers what a durable record found, as far as it is of partitions that are open (`None`: all are); says what is new, as
+    /// far as that can be said at once. The rest follows with [`Frontier::decided`].
+    pub fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
         let (mut keys, mut looks) = std::mem::take(&mut self.looking);
         let mut hosts = Vec::with_capacity(record.found().len());
         keys.clear();
         for (index, found) in record.found().iter().enumerate() {
             let Some((host, fingerprint)) = identify(&found.url) else { continue };
+            if open.is_some_and(|open| !open.contains(partition_of(&host))) {
+                continue;
+            }
             keys.push(Key::new(self.key_of(&host), fingerprint));
             hosts.push((index, host));
         }
@@ -397,6 +401,11 @@ impl Frontier {
             Some(found) => Ok(found.clone()),
             None => self.texts.found(place, index),
         }
+    }
+
+    /// How many URLs were decided to be new since [`Frontier::decided`] was last asked.
+    pub fn decided_new(&self) -> u64 {
+        self.decided.new.iter().map(|(_, count)| count).sum()
     }
 
     /// What has been decided since this was last asked.

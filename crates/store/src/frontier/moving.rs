@@ -1,49 +1,230 @@
-//! Moving hosts out of the frontier: a host or a partition is one range of sieve and queues.
+//! Moving hosts from one frontier to another: reading all that is known of their hosts, part by part, taking such parts in,
+//! and forgetting them.
+//!
+//! A part taken in twice, or one that says less than is known, changes nothing: known is who was known to either, done what is
+//! done to either.
 
+use nephila_core::agent::Cursor;
 use nephila_core::record::Found;
-use nephila_core::url::{Fingerprint, Host};
+use nephila_core::site::{Moved, MovedHost, SeenUrl, Waiting};
+use nephila_core::url::{Fingerprint, Host, identify};
+use serde::{Deserialize, Serialize};
 
+use super::key::{HostKey, Key};
 use super::op::Stage;
+use super::queue::{Entry, Stretch};
+use super::visiting::memo_of;
 use super::{Frontier, Range};
-use crate::Result;
+use crate::{Error, Result};
 
-/// A known URL, as it is moved to somebody else: enough to know it, not to fetch it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Its fingerprint.
-    pub fingerprint: Fingerprint,
-    /// Whether it is done.
-    pub settled: bool,
-    /// The place of the record that says so, or that it was found in.
-    pub place: u64,
+/// Where reading goes on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Position {
+    /// The range, by its place in the list.
+    range: usize,
+    /// Not a host before this one.
+    host: HostKey,
+    /// Of it: not a URL that is done before this one;
+    seen: Option<[u8; 12]>,
+    /// or, when all of those were read, not a stretch of the queue before this one.
+    stretch: Option<Stretch>,
 }
 
-/// A host that was moved out.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MovedHost {
-    /// The host.
-    pub host: Host,
-    /// Its URLs that are due or to be tried again, with the attempts that each has used up.
-    pub waiting: Vec<(Found, u8)>,
+impl Position {
+    fn first() -> Position {
+        Position { range: 0, host: HostKey::from_bytes([0; 8]), seen: None, stretch: None }
+    }
+
+    fn decode(cursor: &Cursor) -> Result<Position> {
+        postcard::from_bytes(&cursor.0).map_err(|_| Error::Corrupt {
+            path: "store".into(),
+            place: 0,
+            what: "a cursor makes no sense",
+        })
+    }
+
+    fn encode(&self) -> Result<Cursor> {
+        Ok(Cursor(postcard::to_stdvec(self).map_err(Error::Encode)?))
+    }
 }
 
 impl Frontier {
-    /// Moves hosts out: passes on what is known of them and forgets it. Nothing of them may be taken.
-    pub fn move_out(
+    /// Reads what is known of some hosts, of about `max` URLs, and says where to go on. Meanwhile nothing of them
+    /// may change, and nothing may be taken. `page` says on which page a URL was found, by the place of a record.
+    pub fn export(
         &mut self,
-        range: &Range,
-        seen: &mut dyn FnMut(Seen),
-        moved: &mut dyn FnMut(MovedHost),
+        ranges: &[Range],
+        from: Option<&Cursor>,
+        max: usize,
+        page: &dyn Fn(u64, &str) -> Option<String>,
+    ) -> Result<(Moved, Option<Cursor>)> {
+        let mut position = from.map_or(Ok(Position::first()), Position::decode)?;
+        let mut moved = Moved::default();
+        while let Some(range) = ranges.get(position.range) {
+            self.decide_range(range)?;
+            let mut hosts: Vec<(HostKey, Host, Option<_>)> = Vec::new();
+            let mut failed = None;
+            let keys = self.hosts_of(range);
+            self.hosts.each(
+                &mut self.blocks,
+                &mut self.chunks,
+                keys,
+                &mut |key, queue| match memo_of(queue) {
+                    Ok(memo) => hosts.push((key, queue.host.clone(), memo)),
+                    Err(error) => failed = Some(error),
+                },
+            )?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            hosts.sort_by_key(|(key, ..)| *key);
+            hosts.retain(|(key, ..)| *key >= position.host);
+            for (key, host, memo) in hosts {
+                if key != position.host {
+                    position = Position { host: key, seen: None, stretch: None, ..position };
+                }
+                let moved_host = MovedHost { host, memo, seen: Vec::new() };
+                if !self.export_host(&mut position, key, moved_host, max, &mut moved, page)? {
+                    return Ok((moved, Some(position.encode()?)));
+                }
+            }
+            position = Position { range: position.range + 1, ..Position::first() };
+        }
+        Ok((moved, None))
+    }
+
+    /// Reads on with one host; false if there was no room for all of it.
+    #[allow(clippy::too_many_arguments)] // one private step of export, split off to be readable
+    fn export_host(
+        &mut self,
+        position: &mut Position,
+        key: HostKey,
+        mut host: MovedHost,
+        max: usize,
+        moved: &mut Moved,
+        page: &dyn Fn(u64, &str) -> Option<String>,
+    ) -> Result<bool> {
+        let room = |moved: &Moved, host: &MovedHost| {
+            let seen: usize = moved.hosts.iter().map(|host| 1 + host.seen.len()).sum();
+            (seen + host.seen.len() + moved.found.len()) < max
+        };
+        if position.stretch.is_none() {
+            let first = position.seen.unwrap_or_default();
+            let mut next = None;
+            self.sieve.each(&self.blocks, key..=key, &mut |key, value| {
+                let print = key.fingerprint();
+                if value.stage != Stage::Settled || print < first || next.is_some() {
+                    return;
+                }
+                if !room(moved, &host) {
+                    next = Some(print);
+                    return;
+                }
+                host.seen.push(SeenUrl { fingerprint: Fingerprint(print), place: value.place.get() });
+            })?;
+            if let Some(next) = next {
+                position.seen = Some(next);
+                moved.hosts.push(host);
+                return Ok(false);
+            }
+            position.stretch = Some(Stretch::FIRST);
+        }
+        let mut has_room = true;
+        while let Some(stretch) = position.stretch {
+            if !room(moved, &host) {
+                has_room = false;
+                break;
+            }
+            let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? else { break };
+            position.stretch = queue.read(&mut self.chunks, stretch, &mut |entry, not_before| {
+                let Entry { found, attempts, via, .. } = entry;
+                let via = page(via, &found.url);
+                moved.waiting.push(Waiting { via, attempts, not_before });
+                moved.found.push(found);
+            })?;
+        }
+        moved.hosts.push(host);
+        Ok(has_room)
+    }
+
+    /// Takes in a part of what another frontier knows. `place` is that of the record that brought it.
+    pub fn import(&mut self, place: u64, moved: &Moved) -> Result<()> {
+        for MovedHost { host, memo, seen } in &moved.hosts {
+            let key = self.key_of(host);
+            let was_known = self.hosts.load(&mut self.blocks, &mut self.chunks, key)?.is_some();
+            let bytes = match memo {
+                Some(memo) => postcard::to_stdvec(memo).map_err(Error::Encode)?,
+                None => Vec::new(),
+            };
+            let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, host)?;
+            if queue.memo.is_empty() {
+                queue.memo = bytes;
+            }
+            for SeenUrl { fingerprint, .. } in seen {
+                if !was_known || !self.is_settled(key, *fingerprint)? {
+                    self.settle_moved(place, key, host, *fingerprint, None)?;
+                }
+            }
+        }
+        for (index, (found, waiting)) in moved.found.iter().zip(&moved.waiting).enumerate() {
+            let Some((host, fingerprint)) = identify(&found.url) else { continue };
+            let key = self.key_of(&host);
+            match waiting.not_before {
+                Some(_) if self.is_settled(key, fingerprint)? => {}
+                Some(_) => self.settle_moved(place, key, &host, fingerprint, Some((found, waiting)))?,
+                None => drop(self.admit_one(place, index, found)?),
+            }
+        }
+        // So that the figures are right from now on.
+        for MovedHost { host, .. } in &moved.hosts {
+            self.decide_range(&Range::Host(host.clone()))?;
+        }
+        self.relieve()
+    }
+
+    fn is_settled(&mut self, key: HostKey, fingerprint: Fingerprint) -> Result<bool> {
+        let value = self.sieve.get(&self.blocks, &Key::new(key, fingerprint))?;
+        Ok(value.is_some_and(|value| value.stage == Stage::Settled))
+    }
+
+    /// Notes that another agent has settled a URL, or tried it.
+    fn settle_moved(
+        &mut self,
+        place: u64,
+        key: HostKey,
+        host: &Host,
+        print: Fingerprint,
+        tried: Option<(&Found, &Waiting)>,
     ) -> Result<()> {
+        let is_new = self.sieve.settle(Key::new(key, print), place, tried.is_none());
+        if is_new {
+            self.count(key);
+        }
+        let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, host)?;
+        queue.known += u64::from(is_new);
+        queue.remove(print);
+        match tried {
+            Some((found, waiting)) => {
+                let entry = Entry { found: found.clone(), attempts: waiting.attempts, via: place, print };
+                queue.defer(entry, waiting.not_before.unwrap_or_default());
+            }
+            None => {
+                queue.settled += 1;
+                self.settled += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets all that is known of some hosts. Nothing of them may be taken. Says how many URLs they had, and how many of them
+    /// were not done.
+    pub fn forget(&mut self, range: &Range) -> Result<(u64, u64)> {
         self.decide_range(range)?;
         let hosts = self.hosts_of(range);
         let (mut known, mut settled) = (0, 0);
-        self.sieve.each(&self.blocks, hosts.clone(), &mut |key, value| {
-            let done = value.stage == Stage::Settled;
+        self.sieve.each(&self.blocks, hosts.clone(), &mut |_, value| {
             known += 1;
-            settled += u64::from(done);
-            let fingerprint = Fingerprint(key.fingerprint());
-            seen(Seen { fingerprint, settled: done, place: value.place.get() });
+            settled += u64::from(value.stage == Stage::Settled);
         })?;
         self.sieve.remove(&mut self.blocks, hosts.clone())?;
         self.known = self.known.saturating_sub(known);
@@ -51,11 +232,9 @@ impl Frontier {
         self.counts.forget(&hosts);
         let mut queues = Vec::new();
         self.hosts.remove(&mut self.blocks, &mut self.chunks, hosts, &mut |queue| queues.push(queue))?;
-        for mut queue in queues {
-            let mut waiting = Vec::new();
-            queue.drain(&mut self.chunks, &mut |entry| waiting.push((entry.found, entry.attempts)))?;
-            moved(MovedHost { host: queue.host, waiting });
+        for queue in queues {
+            queue.free(&mut self.chunks);
         }
-        Ok(())
+        Ok((known, known - settled))
     }
 }

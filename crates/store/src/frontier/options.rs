@@ -21,7 +21,7 @@ pub struct FrontierOptions {
     pub block_urls_max: usize,
     /// Bytes in a block of queues.
     pub block_bytes_max: usize,
-    /// So that nobody outside can make hosts collide. Counts when the frontier is made.
+    /// So that nobody outside can make hosts, or URLs that were offered lately, collide. For hosts that of the making counts.
     pub secret: u64,
 }
 

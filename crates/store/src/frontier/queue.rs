@@ -108,6 +108,17 @@ struct Class {
     tail: Vec<u8>,
 }
 
+/// A part of a queue: first what is not in a class, then each class, from its head over its chunks to its tail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stretch {
+    class: usize,
+    part: usize,
+}
+
+impl Stretch {
+    pub(super) const FIRST: Stretch = Stretch { class: 0, part: 0 };
+}
+
 /// See the module's documentation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Queue {
@@ -314,14 +325,49 @@ impl Queue {
         }
     }
 
-    /// Passes on every entry and empties the queue.
-    pub(super) fn drain(&mut self, heap: &mut Heap, each: &mut dyn FnMut(Entry)) -> Result<()> {
-        self.taken.drain(..).chain(self.front.drain(..)).for_each(&mut *each);
-        while let Some((entry, _)) = self.pop(heap)? {
-            each(entry);
+    /// Passes on a stretch of it, with when the URLs may be tried again that were tried, and says which one follows.
+    pub(super) fn read(
+        &self,
+        heap: &mut Heap,
+        Stretch { class, part }: Stretch,
+        each: &mut dyn FnMut(Entry, Option<Wall>),
+    ) -> Result<Option<Stretch>> {
+        if part == 0 {
+            let ahead = self.taken.iter().chain(&self.front);
+            ahead.for_each(|entry| each(entry.clone(), (entry.attempts > 0).then_some(Wall(0))));
+            self.late.iter().for_each(|((at, _), entry)| each(entry.clone(), Some(*at)));
+            return Ok((!self.classes.is_empty()).then_some(Stretch { class: 0, part: 1 }));
         }
-        std::mem::take(&mut self.late).into_values().for_each(each);
-        Ok(())
+        let Some(of) = self.classes.get(class) else { return Ok(None) };
+        let mut unpacked = Vec::new();
+        let mut entries = match part {
+            1 => of.head.get(of.read..).unwrap_or_default(),
+            _ => match of.chunks.get(part - 2) {
+                Some(blob) => {
+                    let mut chunk = Vec::new();
+                    heap.read(*blob, &mut chunk)?;
+                    let packed = chunk.get(CHUNK_HEAD_BYTES..).unwrap_or_default();
+                    let whole = heap.packer.unpack(packed, &mut unpacked);
+                    whole.ok_or_else(|| heap.corrupt(*blob, "a chunk cannot be unpacked"))?;
+                    &unpacked
+                }
+                None => &of.tail,
+            },
+        };
+        while !entries.is_empty() {
+            let (entry, bytes) = decode_entry(entries).ok_or_else(|| senseless(&self.host))?;
+            each(entry, None);
+            entries = &entries[bytes..];
+        }
+        if part < of.chunks.len() + 2 {
+            return Ok(Some(Stretch { class, part: part + 1 }));
+        }
+        Ok((class + 1 < self.classes.len()).then_some(Stretch { class: class + 1, part: 1 }))
+    }
+
+    /// Gives back the room that it has on the heap.
+    pub(super) fn free(self, heap: &mut Heap) {
+        self.classes.iter().flat_map(|class| &class.chunks).for_each(|blob| heap.free(*blob));
     }
 
     /// Writes a chunk anew, if it is still one of this queue.

@@ -500,8 +500,12 @@ impl Sieve {
             if self.new.urls() < self.blocks[at].urls as usize {
                 count = self.write_blocks(heap, at)?;
             }
-            // Removing never cuts a block.
-            self.blocks[at].ops.put_back(kept);
+            // Removing never cuts a block. A filter that was made anew does not know yet what is noted.
+            let block = &mut self.blocks[at];
+            if let Some(filter) = &mut block.filter {
+                kept.iter().for_each(|op| filter.insert(&op.key.fingerprint()));
+            }
+            block.ops.put_back(kept);
             at += count;
         }
         Ok(())

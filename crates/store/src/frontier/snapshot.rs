@@ -58,7 +58,7 @@ pub struct SnapshotJob {
     pub(super) unsynced: Vec<PathBuf>,
     pub(super) dead: [Vec<u32>; 2],
     pub(super) place: u64,
-    pub(super) needed: u64,
+    pub(crate) needed: u64,
     /// The snapshot itself, but for what the sieve has noted.
     pub(super) writing: Writing,
     pub(super) noted: Vec<Arc<Vec<Op>>>,

@@ -65,7 +65,7 @@ impl RedisStore {
         let state = match settled.outcome {
             _ if is_taken => KnownState::Taken,
             Outcome::Retry { not_before, .. } => {
-                KnownState::Retry { not_before, attempts, last: Box::new(settled) }
+                KnownState::Retry { not_before, attempts, last: Some(Box::new(settled)) }
             }
             _ => KnownState::Settled(Box::new(settled)),
         };

@@ -28,12 +28,14 @@ mod values;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use hashbrown::{HashMap, HashSet};
 use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, Record, Settled};
+use nephila_core::site::Partitions;
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 
@@ -135,7 +137,8 @@ impl RedisStore {
             parts: HashMap::new(),
             appended: 0,
             said: Admitted::default(),
-            recent: Recent::default(),
+            // The hash keys of the standard library are random.
+            recent: Recent::new(RandomState::new().hash_one(0)),
             handed: HashMap::new(),
             leaves: HashMap::new(),
             pages: HashMap::new(),
@@ -345,7 +348,8 @@ impl Store for RedisStore {
         self.recent.prune(record);
     }
 
-    fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+    /// Which partitions are open it knows itself.
+    fn admit(&mut self, place: u64, record: &Record, _: Option<&Partitions>) -> Result<Admitted> {
         if self.offers_left.max(self.elsewhere.len()) >= admitting::OFFERS_LEFT_MAX {
             self.decide_offers()?;
             if self.offers_left.max(self.elsewhere.len()) >= admitting::OFFERS_LEFT_MAX {

@@ -120,7 +120,7 @@ fn fold_and_save(store: &mut EmbeddedStore, journal: &Journal, new: &[Kept], sav
         fold(store, kept.place, &kept.record)?;
     }
     if save {
-        let done = store.begin_snapshot(journal.end(), MEMO)?.run()?;
+        let done = store.begin_snapshot(journal.end(), MEMO, u64::MAX)?.run()?;
         store.end_snapshot(done)?;
     }
     Ok(())

@@ -70,7 +70,10 @@ fn what_a_limit_kept_out_comes_back_when_it_is_raised() {
                 let answer = write_decided(&mut store, &mut journal, &found);
                 let over = OverLimit { depth: 1, host: 1, urls: 1 };
                 let new = vec![(host("a.example"), 2), (host("b.example"), 1)];
-                assert_eq!(answer, Admitted { new, known: 1, over, undecided: 0, hosts: answer.hosts });
+                assert_eq!(
+                    answer,
+                    Admitted { new, known: 1, over, undecided: 0, hosts: answer.hosts, moved: (0, 0) }
+                );
             }
             store.decide().unwrap();
             let (hosts, [depth, host, urls]) = if with_snapshots { with } else { without };

@@ -83,7 +83,7 @@ fn fold(frontier: &mut Frontier, place: u64, record: &Record) -> Result<()> {
     if let Record::Settled(settled) = record {
         frontier.settle(place, settled)?;
     }
-    frontier.admit(place, record)?;
+    frontier.admit(place, record, None)?;
     Ok(())
 }
 
@@ -344,14 +344,28 @@ fn a_host_or_a_partition_moves_out_alone() {
         let all: Vec<String> = (0..HOSTS)
             .flat_map(|host| (0..10).map(move |number| format!("http://h{host}.example/{number}")))
             .collect();
-        frontier.admit(1, &seeds(&all)).unwrap();
+        frontier.admit(1, &seeds(&all), None).unwrap();
         frontier.take(&host("h1.example"), 1, false, LATE).unwrap();
         frontier.settle(2, &settled("http://h1.example/0", Outcome::Answered { status: 200 })).unwrap();
-        let (mut seen, mut waiting) = (Vec::new(), Vec::new());
-        frontier.move_out(&range, &mut |one| seen.push(one), &mut |moved| waiting.push(moved)).unwrap();
-        assert_eq!((seen.len(), seen.iter().filter(|seen| seen.settled).count()), (10, 1));
-        let [moved] = &waiting[..] else { panic!("{} hosts", waiting.len()) };
-        assert_eq!((moved.host.as_str(), moved.waiting.len()), ("h1.example", 9));
+        for max in [1, 3, 1_000] {
+            let (mut seen, mut waiting) = (0, Vec::new());
+            let (mut from, mut parts) = (None, 0);
+            loop {
+                let ranges = std::slice::from_ref(&range);
+                let (moved, next) = frontier.export(ranges, from.as_ref(), max, &|_, _| None).unwrap();
+                assert!(moved.hosts.iter().all(|host| host.host.as_str() == "h1.example"));
+                seen += moved.hosts.iter().map(|host| host.seen.len()).sum::<usize>();
+                waiting.extend(moved.found.into_iter().map(|found| found.url));
+                (from, parts) = (next, parts + 1);
+                if from.is_none() {
+                    break;
+                }
+            }
+            waiting.sort();
+            assert_eq!((seen, waiting), (1, all[11..20].to_vec()));
+            assert_eq!(parts > 1, max < 10, "{parts} parts");
+        }
+        assert_eq!(frontier.forget(&range).unwrap(), (10, 9));
         assert_eq!((frontier.known_urls(), frontier.settled_urls()), (50, 0));
         assert!(frontier.look_up(&url("http://h1.example/0")).unwrap().is_none());
         assert!(frontier.look_up(&url("http://h2.example/0")).unwrap().is_some());

@@ -12,6 +12,7 @@ mod damage;
 mod embedded;
 mod frontier;
 mod history;
+mod moving;
 mod redis;
 mod samples;
 mod scale;

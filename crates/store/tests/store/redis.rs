@@ -22,7 +22,7 @@ fn offer(store: &mut RedisStore, urls: impl IntoIterator<Item = String>) {
     let record = seeds(urls);
     let place = store.append(&record).unwrap();
     store.flush().unwrap();
-    store.admit(place, &record).unwrap();
+    store.admit(place, &record, None).unwrap();
     store.decide().unwrap();
     store.flush().unwrap();
 }
@@ -89,7 +89,7 @@ fn agents_send_each_other_what_they_find_and_hand_partitions_over() {
     let found = urls.iter().map(|url| found(url, 3)).collect();
     let record = Record::Settled(Settled { found, ..settled(&page(0), Outcome::Answered { status: 200 }) });
     let place = of_a.append(&record).unwrap();
-    of_a.admit(place, &record).unwrap();
+    of_a.admit(place, &record, None).unwrap();
     of_a.decide().unwrap();
     of_a.flush().unwrap();
     assert_eq!((of_a.stored().known, of_a.stored().undecided), (3, 0));
@@ -159,7 +159,7 @@ fn a_full_server_loses_nothing() {
     assert!(matches!(&failed, Error::StoreFull { .. }), "{failed}");
     limit("0");
     store.flush().unwrap();
-    store.admit(place, &record).unwrap();
+    store.admit(place, &record, None).unwrap();
     store.decide().unwrap();
     store.flush().unwrap();
     assert_eq!(store.stored().known, 200);
@@ -313,7 +313,7 @@ fn others_go_on_while_a_slot_is_not_served() {
         let record =
             Record::Seeds(urls.chain((0..9).map(|number| found(&of_b(100 * round + number), 0))).collect());
         let place = store.append(&record).unwrap();
-        store.admit(place, &record).unwrap();
+        store.admit(place, &record, None).unwrap();
         store.decide().unwrap();
         assert_eq!(store.confirm().unwrap(), BTreeSet::from([slot]));
         let taken = store.take(&host("b.example"), 9, false, Wall(0)).unwrap();

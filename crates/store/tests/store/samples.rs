@@ -153,14 +153,14 @@ pub(crate) fn fold(store: &mut EmbeddedStore, place: u64, record: &Record) -> Re
     if let Record::Settled(settled) = record {
         sum = store.settle(place, settled)?;
     }
-    add(&mut sum, store.admit(place, record)?);
+    add(&mut sum, store.admit(place, record, None)?);
     Ok(sum)
 }
 
 /// Writes a snapshot of everything that was written.
 pub(crate) fn snapshot(store: &mut EmbeddedStore, journal: &mut Journal) -> Result<()> {
     journal.sync()?;
-    let done = store.begin_snapshot(journal.end(), MEMO)?.run()?;
+    let done = store.begin_snapshot(journal.end(), MEMO, u64::MAX)?.run()?;
     store.end_snapshot(done)
 }
 

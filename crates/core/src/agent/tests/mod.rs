@@ -430,6 +430,9 @@ impl Rig {
                     let place = self.sequence;
                     self.later(RECORDED, Event::Recorded { ticket, place, record });
                 }
+                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } => {
+                    unreachable!("it crawls alone")
+                }
                 Action::End(reason) => self.ended = Some(reason),
             }
         }

@@ -14,6 +14,7 @@ use anyhow::{Context as _, bail};
 use nephila_core::{
     agent::Due,
     assign::partition_of,
+    limits::MOVED_URLS_MAX,
     record::{Found, How, LeftOut, Outcome as End, PageFlags, Pointer, Record, Settled},
     time::Wall,
     url::Host,
@@ -322,10 +323,20 @@ impl Work {
         let before = self.frontier.usage();
         let began = Instant::now();
         let (mut urls, mut waiting, mut text) = (0, 0, 0);
-        self.frontier.move_out(range, &mut |_| urls += 1, &mut |moved| {
-            waiting += moved.waiting.len() as u64;
-            text += moved.waiting.iter().map(|(found, _)| found.url.len() as u64).sum::<u64>();
-        })?;
+        let ranges = [range.clone()];
+        let mut from = None;
+        loop {
+            let (moved, next) = self.frontier.export(&ranges, from.as_ref(), MOVED_URLS_MAX, &|_, _| None)?;
+            urls += moved.hosts.iter().map(|host| host.seen.len() as u64).sum::<u64>();
+            waiting += moved.found.len() as u64;
+            text += moved.found.iter().map(|found| found.url.len() as u64).sum::<u64>();
+            from = next;
+            if from.is_none() {
+                break;
+            }
+        }
+        urls += waiting;
+        self.frontier.forget(range)?;
         let after = self.frontier.usage();
         say(&Report::Moved(Moved {
             what: what.to_owned(),
@@ -412,7 +423,7 @@ fn fold(frontier: &mut Frontier, place: u64, record: &Record) -> nephila_store::
     if let Record::Settled(settled) = record {
         frontier.settle(place, settled)?;
     }
-    frontier.admit(place, record).map(drop)
+    frontier.admit(place, record, None).map(drop)
 }
 
 /// What is kept of a record when it is only looked back at.

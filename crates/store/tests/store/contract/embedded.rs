@@ -134,7 +134,7 @@ impl<const TINY: bool> Harness for OnSimDisk<TINY> {
             } else {
                 let Opened { store, journal, .. } = &mut self.opened;
                 journal.sync().unwrap();
-                self.under_way = Some(store.begin_snapshot(journal.end(), MEMO).unwrap());
+                self.under_way = Some(store.begin_snapshot(journal.end(), MEMO, u64::MAX).unwrap());
             }
         }
         self.opened.write(record)

@@ -201,14 +201,15 @@ impl<H: Harness> Pair<H> {
             let text = url(&format!("http://h{}.example/%7e{}", number % HOSTS, number / HOSTS));
             let known = self.harness.store().look_up(&text).unwrap();
             let [known, in_memory] = [known, self.memory.look_up(&text).unwrap()].map(|mut known| {
-                if let Some(Known { state: KnownState::Retry { last, .. }, .. }) = &mut known
+                if let Some(Known { state: KnownState::Retry { last: Some(last), .. }, .. }) = &mut known
                     && last.capture.is_some_and(|capture| self.lost_files.contains(&capture.file))
                 {
                     // Whether the archive still has what is tried again anyway is not asked.
                     last.capture = None;
                 }
                 if let Some(Known {
-                    state: KnownState::Retry { last, .. } | KnownState::Settled(last), ..
+                    state: KnownState::Retry { last: Some(last), .. } | KnownState::Settled(last),
+                    ..
                 }) = &mut known
                 {
                     // What an old record found need not be in it any more.

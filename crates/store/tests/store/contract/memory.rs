@@ -5,12 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
+use nephila_core::agent::{Admitted, Cursor, Due, OverLimit, Stored, StoredHost, Taken, Visited};
+use nephila_core::assign::partition_of;
 use nephila_core::frontier::HostMemo;
-use nephila_core::record::{Found, Outcome, Record, Settled};
+use nephila_core::record::{Found, How, Outcome, Record, Settled};
+use nephila_core::site::{AgentId, Moved, MovedHost, Partitions, SeenUrl, Waiting};
 use nephila_core::time::Wall;
-use nephila_core::url::{Host, Url, key};
-use nephila_store::{Known, KnownState, Reader, Result, Store, StoreLimits, without_capture};
+use nephila_core::url::{Fingerprint, Host, Url, key};
+use nephila_store::{
+    Exported, Known, KnownState, OwnStore, PlacedRecord, Reader, Result, Store, StoreLimits, without_capture,
+};
 
 use crate::samples::url;
 
@@ -71,6 +75,8 @@ pub(crate) struct MemoryStore {
     front: VecDeque<usize>,
     /// What limits keep out, with the places of its records.
     kept_out: Vec<(Found, u64)>,
+    /// What other agents are done with, by host and fingerprint: who, and where it says so.
+    elsewhere: BTreeMap<(Host, Fingerprint), (AgentId, u64)>,
     over: OverLimit,
     memos: BTreeMap<Host, (Option<HostMemo>, Wall)>,
     /// Where the round goes on.
@@ -87,6 +93,7 @@ impl MemoryStore {
             urls: Vec::new(),
             front: VecDeque::new(),
             kept_out: Vec::new(),
+            elsewhere: BTreeMap::new(),
             over: OverLimit::default(),
             memos: BTreeMap::new(),
             hand: None,
@@ -123,6 +130,65 @@ impl MemoryStore {
         self.urls.iter().position(|known| known.key == key)
     }
 
+    fn is_done_elsewhere(&self, url: &Url) -> bool {
+        self.elsewhere.contains_key(&(Host::of(url), Fingerprint::of(url)))
+    }
+
+    /// How many URLs of a host other agents are done with.
+    fn done_elsewhere(&self, host: &Host) -> u64 {
+        self.elsewhere.keys().filter(|(other, _)| other == host).count() as u64
+    }
+
+    fn forget(&mut self, partitions: &[u16]) {
+        let is_gone = |host: &Host| partitions.contains(&partition_of(host));
+        let mut kept = Vec::new();
+        for (number, known) in std::mem::take(&mut self.urls).into_iter().enumerate() {
+            if !is_gone(&known.host) {
+                kept.push((number, known));
+            }
+        }
+        let front = std::mem::take(&mut self.front);
+        let place = |number: usize| kept.iter().position(|(other, _)| *other == number);
+        self.front = front.into_iter().filter_map(place).collect();
+        self.urls = kept.into_iter().map(|(_, known)| known).collect();
+        self.elsewhere.retain(|(host, _), _| !is_gone(host));
+        self.memos.retain(|host, _| !is_gone(host));
+    }
+
+    fn import(&mut self, place: u64, from: AgentId, moved: &Moved, admitted: &mut Admitted) {
+        for MovedHost { host, memo, seen } in &moved.hosts {
+            let kept = self.memos.entry(host.clone()).or_insert((None, Wall(0)));
+            kept.0 = kept.0.take().or_else(|| memo.clone());
+            for SeenUrl { fingerprint, place } in seen {
+                let is_it = |known: &KnownUrl| {
+                    known.host == *host && Fingerprint::of(&url(&known.found.0.url)) == *fingerprint
+                };
+                match self.urls.iter().position(is_it) {
+                    Some(number) if self.urls[number].stage == Stage::Settled => {}
+                    Some(number) => {
+                        self.front.retain(|other| *other != number);
+                        self.urls.remove(number);
+                        self.front.iter_mut().for_each(|other| *other -= usize::from(*other > number));
+                        self.elsewhere.insert((host.clone(), *fingerprint), (from, *place));
+                    }
+                    None => drop(self.elsewhere.insert((host.clone(), *fingerprint), (from, *place))),
+                }
+            }
+        }
+        for (found, waiting) in moved.found.iter().zip(&moved.waiting) {
+            let (is_new, before) = (self.find(&found.url).is_none(), self.turn);
+            match waiting.not_before {
+                None => self.offer(place, found, admitted),
+                Some(until) if is_new && !self.is_done_elsewhere(&url(&found.url)) => {
+                    let number = self.add((found.clone(), place));
+                    self.urls[number].attempts = waiting.attempts;
+                    self.urls[number].stage = Stage::Deferred(until, before);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
     /// How far a URL has come.
     pub(crate) fn stage(&self, text: &str) -> Option<Stage> {
         self.find(text).map(|number| self.urls[number].stage)
@@ -134,7 +200,8 @@ impl MemoryStore {
 
     /// The hosts that have URLs or a memo.
     fn names(&self) -> BTreeSet<&Host> {
-        self.urls.iter().map(|known| &known.host).chain(self.memos.keys()).collect()
+        let elsewhere = self.elsewhere.keys().map(|(host, _)| host);
+        self.urls.iter().map(|known| &known.host).chain(self.memos.keys()).chain(elsewhere).collect()
     }
 
     fn memo(&self, host: &Host) -> Option<HostMemo> {
@@ -180,6 +247,10 @@ impl MemoryStore {
     }
 
     fn offer(&mut self, place: u64, found: &Found, admitted: &mut Admitted) {
+        if self.is_done_elsewhere(&url(&found.url)) {
+            admitted.known += 1;
+            return;
+        }
         if let Some(number) = self.find(&found.url) {
             admitted.known += 1;
             self.turn += 1;
@@ -290,7 +361,7 @@ impl MemoryStore {
     fn stored_host(&self, host: &Host) -> StoredHost {
         StoredHost {
             host: host.clone(),
-            known: self.of_host(host).count() as u64,
+            known: self.of_host(host).count() as u64 + self.done_elsewhere(host),
             queued: self.of_host(host).filter(|(_, known)| known.stage != Stage::Settled).count() as u64,
             due: self.due(host),
             next: self.next(host),
@@ -302,12 +373,31 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn prune(&self, _: &mut Record) {}
 
-    fn admit(&mut self, place: u64, record: &Record) -> Result<Admitted> {
+    fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
         let mut admitted = Admitted::default();
-        for found in record.found() {
-            self.offer(place, found, &mut admitted);
+        let before = self.stored();
+        match record {
+            Record::Moved { from, void, moved } => {
+                self.forget(void);
+                self.import(place, *from, moved, &mut admitted);
+            }
+            Record::Released { tokens, .. } => {
+                self.forget(&tokens.iter().map(|(partition, _)| *partition).collect::<Vec<_>>());
+            }
+            _ => {
+                for found in record.found() {
+                    let partition = partition_of(&Host::of(&url(&found.url)));
+                    if open.is_none_or(|open| open.contains(partition)) {
+                        self.offer(place, found, &mut admitted);
+                    }
+                }
+            }
         }
-        Ok(Admitted { hosts: self.stored().hosts, ..admitted })
+        let after = self.stored();
+        let new: u64 = admitted.new.iter().map(|(_, count)| count).sum();
+        let by = |before: u64, after: u64| after as i64 - before as i64 - new as i64;
+        let moved = (by(before.known, after.known), by(before.queued, after.queued));
+        Ok(Admitted { hosts: after.hosts, moved, ..admitted })
     }
 
     fn decide(&mut self) -> Result<Admitted> {
@@ -400,6 +490,11 @@ impl Store for MemoryStore {
     }
 
     fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
+        if let Some((agent, place)) = self.elsewhere.get(&(Host::of(url), Fingerprint::of(url))) {
+            let found = Found { url: String::new(), depth: 0, how: How::Link, redirects: 0 };
+            let state = KnownState::Elsewhere { agent: *agent, place: *place };
+            return Ok(Some(Known { found, via: None, state }));
+        }
         let Some(number) = self.find(url.as_str()) else { return Ok(None) };
         let known = &self.urls[number];
         let taken = known.stage == Stage::Taken;
@@ -411,7 +506,8 @@ impl Store for MemoryStore {
         let state = match last.outcome {
             _ if taken => KnownState::Taken,
             Outcome::Retry { not_before, .. } => {
-                KnownState::Retry { not_before, attempts: known.attempts, last: Box::new(last.clone()) }
+                let last = Some(Box::new(last.clone()));
+                KnownState::Retry { not_before, attempts: known.attempts, last }
             }
             _ => KnownState::Settled(Box::new(last.clone())),
         };
@@ -431,11 +527,42 @@ impl Store for MemoryStore {
 
     fn stored(&self) -> Stored {
         Stored {
-            known: self.urls.len() as u64,
+            known: (self.urls.len() + self.elsewhere.len()) as u64,
             queued: self.urls.iter().filter(|known| known.stage != Stage::Settled).count() as u64,
             hosts: self.names().len() as u64,
             undecided: 0,
             kept_out: self.over,
         }
+    }
+}
+
+impl OwnStore for MemoryStore {
+    fn export(&mut self, partitions: &[u16], _: Option<&Cursor>) -> Result<Exported> {
+        let mut moved = Moved::default();
+        let names: Vec<Host> = self.names().into_iter().cloned().collect();
+        for host in names.into_iter().filter(|host| partitions.contains(&partition_of(host))) {
+            let settled = self.of_host(&host).filter(|(_, known)| known.stage == Stage::Settled);
+            let print = |known: &KnownUrl| Fingerprint::of(&url(&known.found.0.url));
+            let mut seen: Vec<SeenUrl> =
+                settled.map(|(_, known)| SeenUrl { fingerprint: print(known), place: 0 }).collect();
+            let elsewhere = self.elsewhere.keys().filter(|(other, _)| *other == host);
+            seen.extend(elsewhere.map(|(_, fingerprint)| SeenUrl { fingerprint: *fingerprint, place: 0 }));
+            for (_, known) in self.of_host(&host).filter(|(_, known)| known.stage != Stage::Settled) {
+                let not_before = match known.stage {
+                    Stage::Deferred(until, _) => Some(until),
+                    _ => known.last.is_some().then_some(Wall(0)),
+                };
+                let via = self.page(known.found.1);
+                moved.waiting.push(Waiting { via, attempts: known.attempts, not_before });
+                moved.found.push(known.found.0.clone());
+            }
+            moved.hosts.push(MovedHost { memo: self.memo(&host), host, seen });
+        }
+        Ok(Exported { moved, next: None, decided: self.decide()? })
+    }
+
+    fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
+        let records = self.records.range(from..=until).filter(|(_, record)| !record.found().is_empty());
+        Ok((records.map(|(place, record)| (*place, Box::new(record.clone()))).collect(), until + 1))
     }
 }

@@ -52,7 +52,7 @@ fn fold(store: &mut impl Store, place: u64, record: &Record) -> Admitted {
         said = store.settle(place, settled).unwrap();
     }
     if !record.found().is_empty() {
-        add(&mut said, store.admit(place, record).unwrap());
+        add(&mut said, store.admit(place, record, None).unwrap());
     }
     said
 }

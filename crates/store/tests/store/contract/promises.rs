@@ -337,7 +337,7 @@ pub(crate) fn what_does_not_count_any_more_is_due_again<H: Harness>(seed: u64) {
             [("lost", Failure::NotTried, 1), ("private", Failure::PrivateAddress, 2)]
         {
             let known = harness.store().look_up(&url(&page(name))).unwrap().unwrap();
-            let KnownState::Retry { not_before, attempts: used, last } = known.state else {
+            let KnownState::Retry { not_before, attempts: used, last: Some(last) } = known.state else {
                 panic!("{known:?}")
             };
             assert_eq!((not_before, used, last.capture), (Wall(1_000), attempts, None));
@@ -411,7 +411,7 @@ pub(crate) fn every_state_can_be_looked_up<H: Harness>(seed: u64) {
         let again = |last: &Settled, until: u64| KnownState::Retry {
             not_before: Wall(until),
             attempts: 3,
-            last: Box::new(last.clone()),
+            last: Some(Box::new(last.clone())),
         };
         for ends in [false, true] {
             if ends {

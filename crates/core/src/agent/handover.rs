@@ -1,0 +1,305 @@
+//! Handing partitions over to whom they should be with.
+//!
+//! The holder freezes them, waits until nothing of their hosts is under way, and has the other make durable, part by part, all
+//! that it knows. Then it gives the tokens up, durably, and only then passes them on. Whatever goes wrong before that, it goes on
+//! as their holder, and the other forgets its copy when the next one begins. What an agent knows of partitions whose tokens were
+//! made anew elsewhere goes to their holder the same way.
+
+use std::time::Duration;
+
+use super::site::{AGAIN, Reply};
+use super::{Action, Agent};
+use crate::frontier::Place;
+use crate::limits::{HANDOVER_PARTITIONS_MAX, UNSETTLED_MAX};
+use crate::record::Record;
+use crate::site::{AgentId, Message, Moved, Partitions, Token};
+use crate::time::{Mono, Now};
+
+/// A handover to an agent that is silent for so long is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether nothing is under way any more.
+const QUIET_EVERY: Duration = Duration::from_millis(20);
+
+/// Where a store goes on with passing on what it knows of partitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(pub Vec<u8>);
+
+/// What leaves for one agent.
+#[derive(Debug)]
+pub(super) struct Handover {
+    id: (u64, u64),
+    partitions: Vec<u16>,
+    stage: Stage,
+    /// The part that is sent next, or was.
+    part: u32,
+    /// The last sign that it goes on.
+    alive: Mono,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Until then something of the hosts is under way.
+    Freezing { look_at: Mono },
+    /// The store was asked for the next part.
+    Reading,
+    /// A part was sent.
+    Sending { message: Box<Message>, sent: Mono, next: Option<Cursor> },
+    /// The record that gives the tokens up is on its way to the disk.
+    Releasing,
+}
+
+/// What comes from one agent.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    id: (u64, u64),
+    /// The next part to be written down.
+    next: u32,
+    /// Parts before this one are durable.
+    durable: u32,
+}
+
+impl Agent {
+    /// Begins to hand over what should be elsewhere, as far as somebody is there to take it.
+    pub(super) fn begin_handovers(&mut self, now: Now) {
+        let mut leaving = self.site.misplaced();
+        for (holder, partitions) in self.site.owed() {
+            leaving.entry(holder).or_default().extend(partitions);
+        }
+        if leaving.is_empty() {
+            self.site.placed();
+        }
+        for (to, mut partitions) in leaving {
+            if self.site.handovers.contains_key(&to) || !self.site.is_well(to, now.mono) {
+                continue;
+            }
+            partitions.truncate(HANDOVER_PARTITIONS_MAX);
+            self.site.freeze(&partitions);
+            self.site.handovers_begun += 1;
+            let id = (self.runs, self.site.handovers_begun);
+            self.settle_in_of(&partitions.iter().copied().collect(), now);
+            let stage = Stage::Freezing { look_at: now.mono };
+            self.site.handovers.insert(to, Handover { id, partitions, stage, part: 0, alive: now.mono });
+        }
+    }
+
+    /// Puts every host of these partitions that is at rest where it belongs now.
+    pub(super) fn settle_in_of(&mut self, partitions: &Partitions, now: Now) {
+        for index in 0..self.bench.index_end() {
+            let is_one = self.bench.get(index).is_some_and(|host| partitions.contains(host.partition));
+            if is_one && self.is_at_rest(index) {
+                self.settle_in(index, now);
+            }
+        }
+    }
+
+    /// Tokens were made anew elsewhere while this agent was away: it asks nothing more of their hosts.
+    pub(super) fn give_back(&mut self, lost: Vec<(u16, Token)>, now: Now, out: &mut Vec<Action>) {
+        let partitions: Vec<u16> = lost.iter().map(|(partition, _)| *partition).collect();
+        self.site.freeze(&partitions);
+        self.settle_in_of(&partitions.into_iter().collect(), now);
+        self.write(Record::Tokens(lost), None, None, out);
+    }
+
+    pub(super) fn next_handover_wake(&self) -> Option<Mono> {
+        let wakes = self.site.handovers.values().filter_map(|handover| match &handover.stage {
+            Stage::Freezing { look_at } => Some(*look_at),
+            Stage::Sending { sent, .. } => Some(*sent + AGAIN),
+            Stage::Reading | Stage::Releasing => None,
+        });
+        wakes.min()
+    }
+
+    /// Goes on with what leaves.
+    pub(super) fn tend_handovers(&mut self, now: Now, out: &mut Vec<Action>) {
+        let ids: Vec<AgentId> = self.site.handovers.keys().copied().collect();
+        for to in ids {
+            if self.is_in_vain(to, now) {
+                self.give_up_handover(to, now);
+                continue;
+            }
+            let Some(handover) = self.site.handovers.get_mut(&to) else { continue };
+            match &mut handover.stage {
+                Stage::Freezing { look_at } if now.mono >= *look_at => {
+                    *look_at = now.mono + QUIET_EVERY;
+                    let partitions = handover.partitions.clone();
+                    if self.clear_bench(&partitions.iter().copied().collect(), now, out) {
+                        self.export(to, None, out);
+                    }
+                }
+                Stage::Sending { message, sent, .. } if now.mono >= *sent + AGAIN => {
+                    *sent = now.mono;
+                    let message = (**message).clone();
+                    self.send(to, message, out);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a handover will not come to its end: nobody is there to take it, or it should be with somebody else by now.
+    fn is_in_vain(&self, to: AgentId, now: Now) -> bool {
+        let Some(handover) = self.site.handovers.get(&to) else { return false };
+        let is_wanted = |partition: &u16| {
+            self.site.heir(*partition) == Some(to) || self.site.token(*partition).holder == to
+        };
+        match handover.stage {
+            // It is out of our hands.
+            Stage::Releasing => false,
+            _ => {
+                now.mono.since(handover.alive) >= SILENCE_MAX && !self.site.is_well(to, now.mono)
+                    || self.site.is_gone(to)
+                    || !handover.partitions.iter().all(is_wanted)
+            }
+        }
+    }
+
+    fn give_up_handover(&mut self, to: AgentId, now: Now) {
+        let Some(handover) = self.site.handovers.remove(&to) else { return };
+        self.site.thaw(&handover.partitions);
+        self.settle_in_of(&handover.partitions.into_iter().collect(), now);
+        self.away.want();
+        self.site.outbox.wants_a_look();
+    }
+
+    /// Has all hosts of these partitions leave the workbench; false as long as something is under way for one of them.
+    fn clear_bench(&mut self, partitions: &Partitions, now: Now, out: &mut Vec<Action>) -> bool {
+        let mut leaving = Vec::new();
+        for (index, host) in self.bench.hosts().filter(|(_, host)| partitions.contains(host.partition)) {
+            let waits = host.errands.iter().any(|errand| now.mono < errand.until);
+            if !matches!(host.place(), Place::Leaving | Place::Idle) || host.held > 0 || waits {
+                return false;
+            }
+            leaving.push(index);
+        }
+        for index in leaving {
+            self.leave(index, now, out);
+        }
+        true
+    }
+
+    fn export(&mut self, to: AgentId, from: Option<Cursor>, out: &mut Vec<Action>) {
+        let Some(handover) = self.site.handovers.get_mut(&to) else { return };
+        handover.stage = Stage::Reading;
+        let partitions = handover.partitions.clone();
+        out.push(Action::Export { to, handover: handover.id, partitions, from });
+    }
+
+    /// The store has read the next part.
+    pub(super) fn on_exported(
+        &mut self,
+        to: AgentId,
+        id: (u64, u64),
+        mut moved: Moved,
+        next: Option<Cursor>,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(handover) = self.site.handovers.get_mut(&to).filter(|handover| handover.id == id) else {
+            return;
+        };
+        for host in &mut moved.hosts {
+            host.memo = host.memo.take().map(|memo| memo.for_another(now));
+        }
+        let partitions = handover.partitions.clone();
+        let (part, at) = (handover.part, now.wall);
+        let message = Message::Move { handover: id, part, partitions, at, moved };
+        handover.stage = Stage::Sending { message: Box::new(message.clone()), sent: now.mono, next };
+        self.send(to, message, out);
+    }
+
+    /// A part is durable at the other agent.
+    pub(super) fn on_moved(
+        &mut self,
+        from: AgentId,
+        id: (u64, u64),
+        part: u32,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(handover) = self.site.handovers.get_mut(&from) else { return };
+        let Stage::Sending { next, .. } = &mut handover.stage else { return };
+        if handover.id != id || handover.part != part {
+            return;
+        }
+        handover.alive = now.mono;
+        handover.part += 1;
+        match next.take() {
+            Some(next) => self.export(from, Some(next), out),
+            None => {
+                handover.stage = Stage::Releasing;
+                let partitions = std::mem::take(&mut handover.partitions);
+                let me = self.site.me();
+                let passed = |partition: u16| {
+                    let Token { holder, epoch } = self.site.token(partition);
+                    // What was made anew there has its epoch already.
+                    (partition, if holder == me { epoch + 1 } else { epoch })
+                };
+                let tokens = partitions.into_iter().map(passed).collect();
+                self.write(Record::Released { to: from, tokens }, None, None, out);
+            }
+        }
+    }
+
+    /// The other agent has lost parts: from the beginning.
+    pub(super) fn on_move_again(&mut self, from: AgentId, id: (u64, u64), now: Now, out: &mut Vec<Action>) {
+        let Some(handover) = self.site.handovers.get_mut(&from) else { return };
+        if handover.id == id && matches!(handover.stage, Stage::Sending { .. }) {
+            handover.part = 0;
+            handover.alive = now.mono;
+            self.export(from, None, out);
+        }
+    }
+
+    /// The tokens are given up, durably.
+    pub(super) fn released(&mut self, to: AgentId, tokens: &[(u16, u32)], out: &mut Vec<Action>) {
+        self.site.handovers.remove(&to);
+        self.send(to, Message::Grant { tokens: tokens.to_vec() }, out);
+    }
+
+    /// A part of what another agent knows.
+    pub(super) fn on_move(
+        &mut self,
+        from: AgentId,
+        id: (u64, u64),
+        part: u32,
+        partitions: Vec<u16>,
+        moved: Moved,
+        out: &mut Vec<Action>,
+    ) {
+        let is_known = self.site.arriving.get(&from).is_some_and(|arriving| arriving.id == id);
+        if !is_known || part == 0 && self.site.arriving[&from].durable > 0 {
+            if part > 0 {
+                return self.send(from, Message::MoveAgain { handover: id }, out);
+            }
+            self.site.arriving.insert(from, Arriving { id, next: 0, durable: 0 });
+        }
+        let Some(arriving) = self.site.arriving.get_mut(&from) else { return };
+        if part < arriving.durable {
+            return self.send(from, Message::Moved { handover: id, part }, out);
+        }
+        if part != arriving.next || self.unsettled.len() >= UNSETTLED_MAX {
+            return;
+        }
+        arriving.next += 1;
+        // What is here of partitions that are neither held nor owed is left from a handover that came to nothing.
+        let is_void =
+            |partition: &u16| part == 0 && !self.site.holds(*partition) && !self.site.owes(*partition);
+        let void = partitions.into_iter().filter(is_void).collect();
+        let ticket = self.write(Record::Moved { from, void, moved }, None, None, out);
+        self.site.replies.insert(ticket, Reply::Moved(from, id, part));
+    }
+
+    /// A part is durable here.
+    pub(super) fn part_is_durable(
+        &mut self,
+        from: AgentId,
+        id: (u64, u64),
+        part: u32,
+        out: &mut Vec<Action>,
+    ) {
+        if let Some(arriving) = self.site.arriving.get_mut(&from).filter(|arriving| arriving.id == id) {
+            arriving.durable = arriving.durable.max(part + 1);
+        }
+        self.send(from, Message::Moved { handover: id, part }, out);
+    }
+}

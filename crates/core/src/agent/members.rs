@@ -1,0 +1,354 @@
+//! Talking to the other agents of the site: finding them, telling them that one is well, and agreeing on who holds what.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::site::{Reply, Site};
+use super::{Action, Agent, Ticket};
+use crate::limits::AGENTS_MAX;
+use crate::record::Record;
+use crate::site::{AgentId, Greeting, Member, Members, Message, SiteSettings, Standing, Token};
+use crate::time::{Mono, Now};
+
+/// How often every other member hears that this one is well.
+const BEAT: Duration = Duration::from_secs(1);
+/// How long members have to say what they hold before a token is made anew.
+const MINT_WAIT: Duration = Duration::from_secs(5);
+/// The hosts of a partition whose holder is gone are left alone for so long at least.
+const MINTED_WAIT: Duration = Duration::from_secs(30);
+
+impl Agent {
+    /// Who it is, and what is to be known of it.
+    fn introduce(&self) -> Option<Greeting> {
+        let SiteSettings { me, name, address, capacity, peers, .. } = self.site.settings.as_ref()?;
+        let member = Member {
+            name: name.clone(),
+            address: address.clone(),
+            capacity: *capacity,
+            version: self.runs,
+            standing: Standing::Joined,
+        };
+        Some(Greeting { me: *me, member, peers: peers.clone() })
+    }
+
+    pub(super) fn send(&self, to: AgentId, message: Message, out: &mut Vec<Action>) {
+        if let Some(member) = self.site.members.get(to) {
+            out.push(Action::Send { to: member.address.clone(), message: Box::new(message) });
+        }
+    }
+
+    /// When something here has to be looked at again.
+    pub(super) fn next_site_wake(&self) -> Option<Mono> {
+        if self.site.is_alone() {
+            return None;
+        }
+        let wakes = [Some(self.site.next_beat), self.next_handover_wake(), self.site.outbox.next_wake()];
+        wakes.into_iter().flatten().min()
+    }
+
+    /// Begins the run in the site that it is in, if it is in one.
+    pub(super) fn start_site(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.site.is_alone() {
+            return;
+        }
+        self.site.next_beat = now.mono;
+        let agents: Vec<AgentId> = self.site.members.present().map(|(id, _)| id).collect();
+        self.site.outbox.start(agents.into_iter());
+        if let (true, Some(greeting)) = (self.site.members.is_founded(), self.introduce()) {
+            let known = self.site.members.get(greeting.me);
+            let is_right = known.is_some_and(|known| {
+                let Member { name, address, capacity, .. } = &greeting.member;
+                (&known.name, &known.address, &known.capacity) == (name, address, capacity)
+            });
+            if !is_right {
+                // Its address is another one than before.
+                self.site.members.put(greeting.me, &greeting.member);
+                self.site.ring = self.site.members.ring();
+                self.write(Record::Members(self.site.members.clone()), None, None, out);
+            }
+        }
+    }
+
+    /// What is to be done from time to time.
+    pub(super) fn tend_site(&mut self, now: Now, out: &mut Vec<Action>) {
+        if self.site.is_alone() || self.ended {
+            return;
+        }
+        if now.mono >= self.site.next_beat {
+            self.site.next_beat = now.mono + BEAT;
+            match self.site.members.is_founded() {
+                true => self.beat(now, out),
+                false => self.look_for_others(now, out),
+            }
+        }
+        self.tend_handovers(now, out);
+        self.tend_outbox(now, out);
+    }
+
+    fn look_for_others(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(greeting) = self.introduce() else { return };
+        let message = Box::new(Message::Hello(greeting.clone()));
+        for peer in greeting.peers.iter().filter(|peer| **peer != greeting.member.address) {
+            out.push(Action::Send { to: peer.clone(), message: message.clone() });
+        }
+        let is_founder = greeting.peers.is_empty() || greeting.peers.contains(&greeting.member.address);
+        let mut list: BTreeMap<AgentId, Member> = [(greeting.me, greeting.member.clone())].into();
+        for (id, met) in self.site.met.iter().filter(|(_, met)| met.peers == greeting.peers) {
+            list.insert(*id, met.member.clone());
+        }
+        let is_there = |peer: &String| list.values().any(|member| member.address == *peer);
+        if is_founder && list.len() == greeting.peers.len().max(1) && greeting.peers.iter().all(is_there) {
+            self.learn_members(&Members::found(list), now, out);
+        }
+    }
+
+    fn beat(&mut self, now: Now, out: &mut Vec<Action>) {
+        let beat =
+            Message::Beat { run: self.runs, members: self.site.members.digest(), holds: self.site.holds };
+        let others: Vec<AgentId> = self.site.others().collect();
+        for id in &others {
+            self.send(*id, beat.clone(), out);
+            if self.site.is_well(*id, now.mono) {
+                let peer = self.site.peers.entry(*id).or_default();
+                if peer.said.is_some() && peer.said != peer.known {
+                    self.send(*id, Message::AskHolds, out);
+                }
+            }
+        }
+        self.grant_again(out);
+        self.mint(now, out);
+        if !self.site.is_placed {
+            self.begin_handovers(now);
+        }
+    }
+
+    /// Passes tokens on that were not confirmed.
+    fn grant_again(&mut self, out: &mut Vec<Action>) {
+        let gone: Vec<AgentId> =
+            self.site.granting.keys().copied().filter(|id| self.site.is_gone(*id)).collect();
+        for id in gone {
+            self.site.granting.remove(&id);
+        }
+        self.site.granting.retain(|_, tokens| !tokens.is_empty());
+        for (id, tokens) in self.site.granting.clone() {
+            self.send(id, Message::Grant { tokens: tokens.into_iter().collect() }, out);
+        }
+    }
+
+    /// Makes tokens anew whose holder is gone, where this agent is next.
+    fn mint(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(gone_at) = self.site.gone_at.filter(|at| now.mono.since(*at) >= MINT_WAIT) else { return };
+        let site = &self.site;
+        let is_heard = |id: &AgentId| {
+            let peer = site.peers.get(id);
+            !site.is_well(*id, now.mono)
+                || peer.is_some_and(|peer| peer.said.is_some() && peer.said == peer.known)
+        };
+        if !site.others().all(|id| is_heard(&id)) || now.mono < gone_at {
+            return;
+        }
+        let me = site.me();
+        let orphans = site.tokens.iter().filter(|(_, token)| site.is_gone(token.holder));
+        let mine = orphans.filter(|(partition, _)| site.heir(*partition) == Some(me));
+        let tokens: Vec<(u16, Token)> =
+            mine.map(|(at, token)| (at, Token { holder: me, epoch: token.epoch + 1 })).collect();
+        if tokens.is_empty() {
+            return;
+        }
+        // What is on its way to the disk is not made a second time.
+        self.site.gone_at = None;
+        for (partition, _) in &tokens {
+            self.site.came.insert(*partition, now.mono + MINTED_WAIT);
+        }
+        self.write(Record::Tokens(tokens), None, None, out);
+    }
+
+    pub(super) fn on_message(&mut self, from: AgentId, message: Message, now: Now, out: &mut Vec<Action>) {
+        if self.site.is_alone() || self.ended || from == self.site.me() {
+            return;
+        }
+        match message {
+            Message::Hello(greeting) => return self.on_hello(from, greeting, now, out),
+            Message::Members(members) => return self.on_members(from, &members, now, out),
+            _ if self.site.members.get(from).is_none() => return,
+            _ => {}
+        }
+        let was_well = self.site.is_well(from, now.mono);
+        self.site.peers.entry(from).or_default().heard = Some(now.mono);
+        if !was_well {
+            self.site.outbox.wants_a_look();
+        }
+        match message {
+            Message::Hello(_) | Message::Members(_) => {}
+            Message::Beat { run, members, holds } => {
+                let peer = self.site.peers.entry(from).or_default();
+                peer.said = Some((run, holds));
+                let asks = peer.said != peer.known;
+                if members != self.site.members.digest() {
+                    self.send(from, Message::Members(self.site.members.clone()), out);
+                }
+                if asks {
+                    self.send(from, Message::AskHolds, out);
+                }
+            }
+            Message::AskHolds => {
+                let (run, version) = (self.runs, self.site.holds);
+                let partitions = self.site.held_with_epochs();
+                self.send(from, Message::Holds { run, version, partitions }, out);
+            }
+            Message::Holds { run, version, partitions } => {
+                self.on_holds(from, (run, version), &partitions, now, out);
+            }
+            Message::Deliver { batch, pages } => self.on_deliver(from, batch, pages, out),
+            Message::Delivered { batch } => self.on_delivered(from, batch),
+            Message::Move { handover, part, partitions, at, moved } => {
+                let moved = moved.translated(at, now.wall);
+                self.on_move(from, handover, part, partitions, moved, out);
+            }
+            Message::Moved { handover, part } => self.on_moved(from, handover, part, now, out),
+            Message::MoveAgain { handover } => self.on_move_again(from, handover, now, out),
+            Message::Grant { tokens } => self.on_grant(from, tokens, out),
+            Message::Granted { tokens } => {
+                if let Some(granting) = self.site.granting.get_mut(&from) {
+                    for (partition, epoch) in tokens {
+                        if granting.get(&partition).is_some_and(|passed| *passed <= epoch) {
+                            granting.remove(&partition);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_hello(&mut self, from: AgentId, greeting: Greeting, now: Now, out: &mut Vec<Action>) {
+        if from != greeting.me {
+            return;
+        }
+        if !self.site.members.is_founded() {
+            if self.site.met.len() < AGENTS_MAX {
+                self.site.met.insert(from, greeting);
+            }
+            return;
+        }
+        let mut members = self.site.members.clone();
+        members.put(from, &greeting.member);
+        self.learn_members(&members, now, out);
+        self.send(from, Message::Members(self.site.members.clone()), out);
+    }
+
+    fn on_members(&mut self, from: AgentId, members: &Members, now: Now, out: &mut Vec<Action>) {
+        self.learn_members(members, now, out);
+        if self.site.members.get(from).is_some() {
+            self.site.peers.entry(from).or_default().heard = Some(now.mono);
+        }
+    }
+
+    /// Takes in a list of members, and writes it down if it is news.
+    fn learn_members(&mut self, members: &Members, now: Now, out: &mut Vec<Action>) {
+        let gone = |site: &Site| site.members.iter().filter(|(id, _)| site.is_gone(*id)).count();
+        let (began, gone_before) = (self.site.members.is_founded(), gone(&self.site));
+        if !self.site.learn_members(members) {
+            return;
+        }
+        self.site.outbox.wants_a_look();
+        if let (false, Some(greeting)) = (began, self.introduce())
+            && self.site.members.put(greeting.me, &greeting.member)
+        {
+            self.site.ring = self.site.members.ring();
+        }
+        if gone(&self.site) > gone_before {
+            self.site.gone_at = Some(now.mono);
+        }
+        self.write(Record::Members(self.site.members.clone()), None, None, out);
+    }
+
+    fn on_holds(
+        &mut self,
+        from: AgentId,
+        version: (u64, u64),
+        partitions: &[(u16, u32)],
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        self.site.peers.entry(from).or_default().known = Some(version);
+        let mut lost = Vec::new();
+        for (partition, epoch) in partitions {
+            let token = Token { holder: from, epoch: *epoch };
+            let before = self.site.tokens.get(*partition).holder;
+            if !self.site.tokens.learn(*partition, token) {
+                continue;
+            }
+            if self.site.held.contains(*partition) {
+                lost.push((*partition, token));
+            }
+            if let Some(granting) = self.site.granting.get_mut(&from) {
+                granting.remove(partition);
+            }
+            if before != from {
+                self.site.outbox.moves(before, from);
+            }
+        }
+        if !lost.is_empty() {
+            self.give_back(lost, now, out);
+        }
+        self.site.outbox.wants_a_look();
+    }
+
+    fn on_grant(&mut self, from: AgentId, tokens: Vec<(u16, u32)>, out: &mut Vec<Action>) {
+        let me = self.site.me();
+        let is_news = |(partition, epoch): &(u16, u32)| {
+            let known = self.site.tokens.get(*partition);
+            known.epoch < *epoch
+                || (known.epoch == *epoch && known.holder == me && !self.site.holds(*partition))
+        };
+        let (news, old): (Vec<_>, Vec<_>) = tokens.into_iter().partition(is_news);
+        if !old.is_empty() {
+            self.send(from, Message::Granted { tokens: old }, out);
+        }
+        let under_way = |reply: &Reply| matches!(reply, Reply::Granted(other, tokens) if *other == from && *tokens == news);
+        if news.is_empty() || self.site.replies.values().any(under_way) {
+            return;
+        }
+        let tokens = news.iter().map(|(at, epoch)| (*at, Token { holder: me, epoch: *epoch })).collect();
+        let ticket = self.write(Record::Tokens(tokens), None, None, out);
+        self.site.replies.insert(ticket, Reply::Granted(from, news));
+    }
+
+    /// A record that concerns the site is durable.
+    pub(super) fn on_site_recorded(
+        &mut self,
+        ticket: Ticket,
+        record: &Record,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        match record {
+            Record::Tokens(tokens) => {
+                let held_before = self.site.held.clone();
+                self.site.take_tokens(tokens);
+                for (partition, _) in tokens {
+                    if self.site.held.contains(*partition) && !held_before.contains(*partition) {
+                        let from = self.site.came.entry(*partition).or_insert(now.mono);
+                        *from = (*from).max(now.mono);
+                    }
+                }
+                self.settle_in_of(&tokens.iter().map(|(partition, _)| *partition).collect(), now);
+                // Something of their hosts may be due, and something may have waited for them.
+                self.away.want();
+                self.site.outbox.wants_a_look();
+            }
+            Record::Released { to, tokens } => {
+                self.site.release_tokens(*to, tokens);
+                self.released(*to, tokens, out);
+                self.site.outbox.moves(self.site.me(), *to);
+            }
+            _ => {}
+        }
+        match self.site.replies.remove(&ticket) {
+            Some(Reply::Delivered(to, batch)) => self.send(to, Message::Delivered { batch }, out),
+            Some(Reply::Moved(to, handover, part)) => self.part_is_durable(to, handover, part, out),
+            Some(Reply::Granted(to, tokens)) => self.send(to, Message::Granted { tokens }, out),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Found URLs on their way to the agents that they belong to.
+//!
+//! The outbox is the journal: a URL is in it from the moment when the record that found it is durable until another agent has
+//! written it down. In memory there is a queue for each agent, and where a queue has no room, or nobody holds the partition, only
+//! the place from which on the journal is to be read again for it. A URL may so be delivered twice, and is then known; none is
+//! ever left out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::site::{AGAIN, Reply};
+use super::{Action, Agent};
+use crate::assign::partition_of;
+use crate::limits::{BATCH_URLS_MAX, BATCHES_MAX, OUTBOX_BYTES_MAX, UNSETTLED_MAX};
+use crate::record::{Arrived, Found, Record};
+use crate::site::{AgentId, LinkedPage, Message, Token};
+use crate::time::{Mono, Now};
+use crate::url::identify;
+
+/// About what a URL takes in a queue beyond its text.
+const PARCEL_BYTES: usize = 64;
+
+/// A URL on its way.
+#[derive(Clone, Debug)]
+struct Parcel {
+    /// Of the record that found it.
+    place: u64,
+    via: Option<Arc<str>>,
+    found: Found,
+}
+
+/// A batch that is not acknowledged.
+#[derive(Debug)]
+struct Sent {
+    batch: u64,
+    at: Mono,
+    parcels: Vec<Parcel>,
+}
+
+/// What is on its way to one agent.
+#[derive(Debug, Default)]
+struct Route {
+    queue: VecDeque<Parcel>,
+    bytes: usize,
+    sent: VecDeque<Sent>,
+    /// What records from this place on found for it is not in the queue.
+    behind: Option<u64>,
+}
+
+impl Route {
+    /// The first record of which something may not have been delivered.
+    fn lowest(&self) -> Option<u64> {
+        let parcels = self.sent.iter().flat_map(|sent| &sent.parcels).chain(&self.queue);
+        parcels.map(|parcel| parcel.place).chain(self.behind).min()
+    }
+
+    /// Takes a URL in; false if there is no room.
+    fn push(&mut self, parcel: Parcel) -> bool {
+        let bytes = PARCEL_BYTES + parcel.found.url.len();
+        let has_room = self.bytes + bytes <= OUTBOX_BYTES_MAX;
+        if has_room {
+            self.bytes += bytes;
+            self.queue.push_back(parcel);
+        }
+        has_room
+    }
+
+    fn next_batch(&mut self) -> Vec<Parcel> {
+        let count = self.queue.len().min(BATCH_URLS_MAX);
+        let parcels: Vec<Parcel> = self.queue.drain(..count).collect();
+        self.bytes -= parcels.iter().map(|parcel| PARCEL_BYTES + parcel.found.url.len()).sum::<usize>();
+        parcels
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    routes: BTreeMap<AgentId, Route>,
+    /// From where on the journal may hold what an earlier run has not delivered.
+    pub(super) from: u64,
+    /// Whose part of the journal is being read again.
+    reading: Option<Vec<AgentId>>,
+    /// Something has changed that may let what waits go on.
+    look: bool,
+    batches: u64,
+    /// The place of the last record, once it is known.
+    pub(super) last: Option<u64>,
+}
+
+impl Outbox {
+    /// Begins a run: nothing is known of what the earlier ones have delivered.
+    pub(super) fn start(&mut self, agents: impl Iterator<Item = AgentId>) {
+        for id in agents {
+            self.routes.entry(id).or_default().behind = Some(self.from);
+        }
+        self.look = true;
+    }
+
+    /// What waits may be able to go on.
+    pub(super) fn wants_a_look(&mut self) {
+        self.look = true;
+    }
+
+    /// A partition is with another agent than before: what is on its way to the first may have to go to the second.
+    pub(super) fn moves(&mut self, before: AgentId, to: AgentId) {
+        let lowest = self.routes.get(&before).and_then(Route::lowest);
+        if let Some(lowest) = lowest {
+            let route = self.routes.entry(to).or_default();
+            route.behind = Some(route.behind.map_or(lowest, |behind| behind.min(lowest)));
+        }
+        self.look = true;
+    }
+
+    /// The first record of which something may not have been delivered, or the last one there is.
+    pub(super) fn lowest(&self) -> u64 {
+        self.routes.values().filter_map(Route::lowest).chain(self.last).min().unwrap_or(self.from)
+    }
+
+    /// Whether nothing is on its way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.routes.values().all(|route| route.lowest().is_none())
+    }
+
+    pub(super) fn next_wake(&self) -> Option<Mono> {
+        self.routes.values().flat_map(|route| &route.sent).map(|sent| sent.at + AGAIN).min()
+    }
+}
+
+impl Agent {
+    /// What a durable record found and belongs to others goes on its way.
+    pub(super) fn route_found(&mut self, place: u64, record: &Record) {
+        self.site.outbox.last = Some(place);
+        if self.site.is_alone() || !is_outgoing(record) {
+            return;
+        }
+        let mut via = None;
+        for (index, found) in record.found().iter().enumerate() {
+            let Some(to) = self.belongs_to(found) else { continue };
+            let me = self.site.me();
+            let route = self.site.outbox.routes.entry(to).or_default();
+            if route.behind.is_some() {
+                continue;
+            }
+            let page = page_of(record, index, &mut via);
+            if to == me || !route.push(Parcel { place, via: page, found: found.clone() }) {
+                route.behind = Some(place);
+            }
+        }
+    }
+
+    /// Whom a URL belongs to, if not to this agent; to this one if it waits for its token, or until there are any.
+    fn belongs_to(&self, found: &Found) -> Option<AgentId> {
+        let (host, _) = identify(&found.url)?;
+        let partition = partition_of(&host);
+        let Token { holder, epoch } = self.site.token(partition);
+        let holder = if epoch == 0 { self.site.me() } else { holder };
+        (!self.site.may_ask(partition)).then_some(holder)
+    }
+
+    /// Sends what can be sent, and reads again what had no room.
+    pub(super) fn tend_outbox(&mut self, now: Now, out: &mut Vec<Action>) {
+        let ids: Vec<AgentId> = self.site.outbox.routes.keys().copied().collect();
+        let me = self.site.me();
+        let mut behind = Vec::new();
+        for id in ids {
+            let is_well = self.site.is_well(id, now.mono);
+            if is_well {
+                self.deliver(id, now, out);
+            } else if let Some(route) = self.site.outbox.routes.get_mut(&id) {
+                // It is looked at again when it is heard of.
+                route.sent.iter_mut().for_each(|sent| sent.at = now.mono);
+            }
+            let outbox = &self.site.outbox;
+            let Some(route) = outbox.routes.get(&id) else { continue };
+            let may_go_on = (is_well && route.bytes < OUTBOX_BYTES_MAX / 2) || (id == me && outbox.look);
+            if let (Some(place), true) = (route.behind, may_go_on) {
+                behind.push((place, id));
+            }
+        }
+        let outbox = &mut self.site.outbox;
+        if let (None, Some(until)) = (&outbox.reading, outbox.last) {
+            outbox.look = false;
+            if let Some((from, _)) = behind.iter().min().copied() {
+                outbox.reading = Some(behind.into_iter().map(|(_, id)| id).collect());
+                out.push(Action::Reread { from, until });
+            }
+        }
+    }
+
+    fn deliver(&mut self, to: AgentId, now: Now, out: &mut Vec<Action>) {
+        let run = self.runs;
+        let outbox = &mut self.site.outbox;
+        let Some(route) = outbox.routes.get_mut(&to) else { return };
+        let mut messages = Vec::new();
+        for sent in route.sent.iter_mut().filter(|sent| now.mono >= sent.at + AGAIN) {
+            sent.at = now.mono;
+            messages.push(message((run, sent.batch), &sent.parcels));
+        }
+        // A batch that is not full goes when nothing else is on its way, so that batches grow with what there is to do.
+        while !route.queue.is_empty()
+            && route.sent.len() < BATCHES_MAX
+            && (route.sent.is_empty() || route.queue.len() >= BATCH_URLS_MAX)
+        {
+            let parcels = route.next_batch();
+            outbox.batches += 1;
+            let batch = outbox.batches;
+            messages.push(message((run, batch), &parcels));
+            route.sent.push_back(Sent { batch, at: now.mono, parcels });
+        }
+        for message in messages {
+            self.send(to, message, out);
+        }
+    }
+
+    /// Records were read again, from where somebody had missed something on.
+    pub(super) fn on_reread(&mut self, records: Vec<(u64, Box<Record>)>, next: u64, out: &mut Vec<Action>) {
+        let Some(reading) = self.site.outbox.reading.take() else { return };
+        let me = self.site.me();
+        let mut behind: BTreeMap<AgentId, u64> = BTreeMap::new();
+        let misses = |agent: &Agent, id: AgentId, place: u64| {
+            let route = agent.site.outbox.routes.get(&id);
+            reading.contains(&id) && route.is_some_and(|route| route.behind.is_some_and(|from| from <= place))
+        };
+        for (place, record) in records.into_iter().filter(|(_, record)| is_outgoing(record)) {
+            let mut via = None;
+            let mut is_ours = false;
+            for (index, found) in record.found().iter().enumerate() {
+                let Some(to) = self.belongs_to(found) else {
+                    is_ours |= misses(self, me, place);
+                    continue;
+                };
+                if to == me {
+                    behind.entry(me).or_insert(place);
+                    continue;
+                }
+                // What waited for a token of ours may have become another's.
+                if behind.contains_key(&to) || !(misses(self, to, place) || misses(self, me, place)) {
+                    continue;
+                }
+                let page = page_of(&record, index, &mut via);
+                let route = self.site.outbox.routes.entry(to).or_default();
+                if !route.push(Parcel { place, via: page, found: found.clone() }) {
+                    behind.insert(to, place);
+                }
+            }
+            if is_ours {
+                self.admitting += 1;
+                out.push(Action::Admit { place, record });
+            }
+        }
+        let is_end = self.site.outbox.last.is_some_and(|last| next > last);
+        for id in reading.into_iter().chain(behind.keys().copied().collect::<Vec<_>>()) {
+            let route = self.site.outbox.routes.entry(id).or_default();
+            route.behind = match behind.get(&id) {
+                Some(place) => Some(*place),
+                None if is_end => None,
+                None => Some(next),
+            };
+        }
+        self.site.outbox.look |= !is_end;
+    }
+
+    /// URLs that belong here.
+    pub(super) fn on_deliver(
+        &mut self,
+        from: AgentId,
+        batch: (u64, u64),
+        pages: Vec<LinkedPage>,
+        out: &mut Vec<Action>,
+    ) {
+        let is_it =
+            |reply: &Reply| matches!(reply, Reply::Delivered(id, other) if (*id, *other) == (from, batch));
+        if self.unsettled.len() >= UNSETTLED_MAX || self.site.replies.values().any(is_it) {
+            return;
+        }
+        let counts = pages.iter().map(|page| (page.via.clone(), page.found.len() as u32)).collect();
+        let found = pages.into_iter().flat_map(|page| page.found).collect();
+        let record = Record::Arrived(Arrived { from, found, pages: counts });
+        let ticket = self.write(record, None, None, out);
+        self.site.replies.insert(ticket, Reply::Delivered(from, batch));
+    }
+
+    /// They are durable elsewhere.
+    pub(super) fn on_delivered(&mut self, from: AgentId, (run, batch): (u64, u64)) {
+        if run != self.runs {
+            return;
+        }
+        if let Some(route) = self.site.outbox.routes.get_mut(&from) {
+            route.sent.retain(|sent| sent.batch != batch);
+        }
+    }
+}
+
+/// Whether URLs of a record may belong to others. What was moved here was known there.
+fn is_outgoing(record: &Record) -> bool {
+    !matches!(record, Record::Moved { .. })
+}
+
+/// The page that a URL of a record was found on; those of a page are neighbours.
+fn page_of(record: &Record, index: usize, last: &mut Option<Arc<str>>) -> Option<Arc<str>> {
+    let page = record.page(index)?;
+    match last {
+        Some(known) if **known == *page => Some(Arc::clone(known)),
+        _ => Some(Arc::clone(last.insert(Arc::from(page)))),
+    }
+}
+
+fn message(batch: (u64, u64), parcels: &[Parcel]) -> Message {
+    let mut pages: Vec<LinkedPage> = Vec::new();
+    for Parcel { via, found, .. } in parcels {
+        match pages.last_mut().filter(|page| page.via.as_deref() == via.as_deref()) {
+            Some(page) => page.found.push(found.clone()),
+            None => {
+                let via = via.as_deref().map(str::to_owned);
+                pages.push(LinkedPage { via, found: vec![found.clone()] });
+            }
+        }
+    }
+    Message::Deliver { batch, pages }
+}

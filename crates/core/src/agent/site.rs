@@ -1,0 +1,393 @@
+//! The agent in its site: whom it crawls with, and which partitions are its own.
+//!
+//! A crawl alone is a site of one that holds everything, and then nothing here does anything.
+//!
+//! Invariants:
+//! - *An agent asks hosts only of partitions whose token it has: what it knows of them is durable, and so is that it has it.*
+//! - *A token that it passes on it has given up durably before the other is told.*
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::handover::{Arriving, Handover};
+use super::outbox::Outbox;
+use super::{Agent, Ticket};
+use crate::assign::{Ring, partition_of};
+use crate::record::Record;
+use crate::site::{AgentId, Greeting, Member, Members, Partitions, SiteSettings, Token, Tokens};
+use crate::time::{Mono, Now};
+use crate::url::Host;
+
+/// A member that was heard of within this time is worth talking to. Nothing else depends on it.
+const WELL: Duration = Duration::from_secs(5);
+/// What was not answered is said again after this.
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
+
+/// What is known of another agent in this run.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    /// When it was last heard of.
+    pub(super) heard: Option<Mono>,
+    /// What it said last of what it holds: in which run of its, and which version,
+    pub(super) said: Option<(u64, u64)>,
+    /// and what we have taken in.
+    pub(super) known: Option<(u64, u64)>,
+}
+
+/// What is to be said to whom when a record is durable.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// A batch was delivered.
+    Delivered(AgentId, (u64, u64)),
+    /// A part of a handover.
+    Moved(AgentId, (u64, u64), u32),
+    /// Tokens were passed on to us.
+    Granted(AgentId, Vec<(u16, u32)>),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// `None` for a crawl alone.
+    pub(super) settings: Option<SiteSettings>,
+    pub(super) members: Members,
+    pub(super) ring: Ring<AgentId>,
+    pub(super) tokens: Tokens,
+    /// The partitions whose tokens are here, durably.
+    pub(super) held: Partitions,
+    /// Those whose tokens were made anew elsewhere: what is known here of them goes there.
+    owing: Partitions,
+    /// Those that are about to leave: nothing new is asked of their hosts, and nothing admitted.
+    frozen: Partitions,
+    /// Everything held here is where it should be, or about to leave.
+    pub(super) is_placed: bool,
+    /// Those that are held and not about to leave; `None` for all.
+    open: Option<Partitions>,
+    /// From when on partitions may be asked that came in this run.
+    pub(super) came: BTreeMap<u16, Mono>,
+    pub(super) peers: BTreeMap<AgentId, Peer>,
+    /// Agents that are not in a site either.
+    pub(super) met: BTreeMap<AgentId, Greeting>,
+    /// Counts the changes of what is held here, in this run.
+    pub(super) holds: u64,
+    /// When somebody was last found to be gone.
+    pub(super) gone_at: Option<Mono>,
+    pub(super) next_beat: Mono,
+    pub(super) replies: BTreeMap<Ticket, Reply>,
+    /// Tokens that were passed on, and not confirmed.
+    pub(super) granting: BTreeMap<AgentId, BTreeMap<u16, u32>>,
+    pub(super) handovers: BTreeMap<AgentId, Handover>,
+    pub(super) handovers_begun: u64,
+    pub(super) arriving: BTreeMap<AgentId, Arriving>,
+    pub(super) outbox: Outbox,
+}
+
+/// What an agent must not forget of its site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SiteMemo {
+    members: Members,
+    tokens: Tokens,
+    held: Partitions,
+    owing: Partitions,
+    granting: Vec<(AgentId, BTreeMap<u16, u32>)>,
+    outbox_from: u64,
+}
+
+impl Site {
+    /// A site of one that holds everything.
+    pub(super) fn alone() -> Site {
+        Site { held: Partitions::all(), open: None, ..Site::fresh(None) }
+    }
+
+    /// The site of an agent that knows nothing of it yet.
+    pub(super) fn of(settings: SiteSettings) -> Site {
+        Site::fresh(Some(settings))
+    }
+
+    fn fresh(settings: Option<SiteSettings>) -> Site {
+        let members = Members::default();
+        Site {
+            settings,
+            ring: members.ring(),
+            tokens: Tokens::of(&members),
+            members,
+            held: Partitions::default(),
+            owing: Partitions::default(),
+            frozen: Partitions::default(),
+            is_placed: false,
+            open: Some(Partitions::default()),
+            came: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            met: BTreeMap::new(),
+            holds: 0,
+            gone_at: None,
+            next_beat: Mono(0),
+            replies: BTreeMap::new(),
+            granting: BTreeMap::new(),
+            handovers: BTreeMap::new(),
+            handovers_begun: 0,
+            arriving: BTreeMap::new(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.settings.is_none()
+    }
+
+    pub(super) fn me(&self) -> AgentId {
+        self.settings.as_ref().map(|settings| settings.me).unwrap_or_default()
+    }
+
+    /// Whether the hosts of a partition may be asked.
+    pub(super) fn may_ask(&self, partition: u16) -> bool {
+        self.open.as_ref().is_none_or(|open| open.contains(partition))
+    }
+
+    /// Asks nothing more of these partitions, and admits nothing.
+    pub(super) fn freeze(&mut self, partitions: &[u16]) {
+        for partition in partitions {
+            self.frozen.insert(*partition);
+        }
+        self.refresh();
+    }
+
+    /// Goes on with those of these partitions that are held.
+    pub(super) fn thaw(&mut self, partitions: &[u16]) {
+        for partition in partitions {
+            if self.held.contains(*partition) {
+                self.frozen.remove(*partition);
+            }
+        }
+        self.refresh();
+    }
+
+    fn refresh(&mut self) {
+        self.is_placed = false;
+        if !self.is_alone() {
+            let open = self.held.iter().filter(|partition| !self.frozen.contains(*partition));
+            self.open = Some(open.collect());
+        }
+    }
+
+    /// Whether its token is here.
+    pub(super) fn holds(&self, partition: u16) -> bool {
+        self.held.contains(partition)
+    }
+
+    /// From when on the hosts of a partition may be asked, if it came in this run.
+    pub(super) fn came_at(&self, host: &Host) -> Option<Mono> {
+        if self.came.is_empty() { None } else { self.came.get(&partition_of(host)).copied() }
+    }
+
+    pub(super) fn token(&self, partition: u16) -> Token {
+        self.tokens.get(partition)
+    }
+
+    /// Who should hold a partition.
+    pub(super) fn heir(&self, partition: u16) -> Option<AgentId> {
+        self.ring.owner(partition).copied()
+    }
+
+    /// Whether an agent was heard of lately.
+    pub(super) fn is_well(&self, id: AgentId, now: Mono) -> bool {
+        let heard = self.peers.get(&id).and_then(|peer| peer.heard);
+        heard.is_some_and(|heard| now.since(heard) < WELL) && !self.members.is_gone(id)
+    }
+
+    pub(super) fn is_gone(&self, id: AgentId) -> bool {
+        self.members.is_gone(id)
+    }
+
+    /// Those that are to be talked to.
+    pub(super) fn others(&self) -> impl Iterator<Item = AgentId> {
+        let me = self.me();
+        self.members.present().map(|(id, _)| id).filter(move |id| *id != me)
+    }
+
+    /// Partitions that are held here and should be elsewhere, by where.
+    pub(super) fn misplaced(&self) -> BTreeMap<AgentId, Vec<u16>> {
+        let mut misplaced: BTreeMap<AgentId, Vec<u16>> = BTreeMap::new();
+        for partition in self.held.iter().filter(|partition| !self.frozen.contains(*partition)) {
+            if let Some(heir) = self.heir(partition).filter(|heir| *heir != self.me()) {
+                misplaced.entry(heir).or_default().push(partition);
+            }
+        }
+        misplaced
+    }
+
+    /// There was nothing left to hand over.
+    pub(super) fn placed(&mut self) {
+        self.is_placed = true;
+    }
+
+    /// Whether something of a partition is here that another agent holds and should have.
+    pub(super) fn owes(&self, partition: u16) -> bool {
+        self.owing.contains(partition)
+    }
+
+    /// What other agents should have, by whom.
+    pub(super) fn owed(&self) -> BTreeMap<AgentId, Vec<u16>> {
+        let mut owed: BTreeMap<AgentId, Vec<u16>> = BTreeMap::new();
+        for partition in self.owing.iter() {
+            owed.entry(self.tokens.get(partition).holder).or_default().push(partition);
+        }
+        owed
+    }
+
+    pub(super) fn held_with_epochs(&self) -> Vec<(u16, u32)> {
+        self.held.iter().map(|partition| (partition, self.tokens.get(partition).epoch)).collect()
+    }
+
+    /// Takes in a list of members; says whether anything has changed. That of another site is not ours.
+    pub(super) fn learn_members(&mut self, other: &Members) -> bool {
+        let began = self.members.is_founded();
+        let shares = self.members.shares();
+        let Ok(changed) = self.members.merge(other) else { return false };
+        if self.members.shares() != shares {
+            self.ring = self.members.ring();
+            self.is_placed = false;
+        }
+        if !began && self.members.is_founded() {
+            self.tokens = Tokens::of(&self.members);
+            let me = self.me();
+            self.held =
+                self.tokens.iter().filter(|(_, token)| token.holder == me).map(|(at, _)| at).collect();
+            self.met.clear();
+            self.refresh();
+        }
+        changed
+    }
+
+    /// Takes in tokens that a record speaks of.
+    pub(super) fn take_tokens(&mut self, tokens: &[(u16, Token)]) {
+        let me = self.me();
+        for (partition, token) in tokens {
+            self.tokens.learn(*partition, *token);
+            if self.tokens.get(*partition).holder == me {
+                self.held.insert(*partition);
+                self.owing.remove(*partition);
+            } else if self.held.remove(*partition) {
+                self.owing.insert(*partition);
+            }
+        }
+        self.holds += 1;
+        self.refresh();
+    }
+
+    pub(super) fn release_tokens(&mut self, to: AgentId, tokens: &[(u16, u32)]) {
+        for (partition, epoch) in tokens {
+            self.tokens.learn(*partition, Token { holder: to, epoch: *epoch });
+            self.held.remove(*partition);
+            self.owing.remove(*partition);
+            self.frozen.remove(*partition);
+            self.came.remove(partition);
+        }
+        // Those that it has already it need not be given.
+        self.granting.entry(to).or_default().extend(tokens.iter().copied());
+        self.holds += 1;
+        self.refresh();
+    }
+
+    /// Takes in a record of an earlier run.
+    pub(super) fn replay(&mut self, record: &Record) {
+        match record {
+            Record::Members(members) => drop(self.learn_members(members)),
+            Record::Tokens(tokens) => self.take_tokens(tokens),
+            Record::Released { to, tokens } => self.release_tokens(*to, tokens),
+            _ => {}
+        }
+    }
+
+    /// What must not be forgotten of it.
+    pub(super) fn memo(&self) -> SiteMemo {
+        SiteMemo {
+            members: self.members.clone(),
+            tokens: self.tokens.clone(),
+            held: self.held.clone(),
+            owing: self.owing.clone(),
+            granting: self.granting.iter().map(|(id, tokens)| (*id, tokens.clone())).collect(),
+            outbox_from: self.outbox.lowest(),
+        }
+    }
+
+    /// Takes in what an earlier run wrote down.
+    pub(super) fn remember(&mut self, memo: SiteMemo) {
+        if self.is_alone() {
+            return;
+        }
+        (self.members, self.tokens) = (memo.members, memo.tokens);
+        (self.held, self.owing) = (memo.held, memo.owing);
+        self.granting = memo.granting.into_iter().collect();
+        self.ring = self.members.ring();
+        self.outbox.from = memo.outbox_from;
+        self.refresh();
+    }
+}
+
+/// The site as one agent sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SiteView {
+    /// Who it is.
+    pub me: AgentId,
+    /// The members, those that are gone included.
+    pub members: Vec<MemberView>,
+    /// Partitions whose tokens it has.
+    pub held: usize,
+    /// Those of them that should be elsewhere.
+    pub misplaced: usize,
+    /// Partitions whose tokens were made anew elsewhere, and of which it still has something.
+    pub owing: usize,
+    /// Handovers under way, from here and to here.
+    pub handovers: usize,
+    /// Whether found URLs are on their way to others.
+    pub is_delivering: bool,
+}
+
+/// One of the members.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemberView {
+    /// Who it is.
+    pub id: AgentId,
+    /// What is said of it.
+    pub member: Member,
+    /// Whether it was heard of lately.
+    pub is_well: bool,
+    /// Partitions whose tokens it has, as far as is known.
+    pub held: usize,
+}
+
+impl Agent {
+    /// The site as this agent sees it; `None` if it crawls alone.
+    pub fn site_view(&self, now: Now) -> Option<SiteView> {
+        let site = &self.site;
+        let me = site.settings.as_ref()?.me;
+        let members = site.members.iter().map(|(id, member)| MemberView {
+            id,
+            member: member.clone(),
+            is_well: id == me || site.is_well(id, now.mono),
+            held: site.tokens.iter().filter(|(_, token)| token.holder == id).count(),
+        });
+        Some(SiteView {
+            me,
+            members: members.collect(),
+            held: site.held.len(),
+            misplaced: site.misplaced().values().map(Vec::len).sum(),
+            owing: site.owing.len(),
+            handovers: site.handovers.len(),
+            is_delivering: !site.outbox.is_empty(),
+        })
+    }
+
+    /// The partitions whose URLs the store is to admit; `None` for all.
+    pub fn open_partitions(&self) -> Option<&Partitions> {
+        self.site.open.as_ref()
+    }
+
+    /// The first record of the journal that may be read again, with all it found.
+    pub fn needs_records_from(&self) -> u64 {
+        if self.site.is_alone() { u64::MAX } else { self.site.outbox.lowest() }
+    }
+}

@@ -1,0 +1,251 @@
+//! The list of a site's agents. It changes when one joins, leaves or is forgotten, and never because one seems to be dead.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::assign::Ring;
+use crate::limits::AGENTS_MAX;
+
+/// Names an agent for as long as it has its disk: one that comes back without it is another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AgentId(pub [u8; 8]);
+
+impl AsRef<[u8]> for AgentId {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl From<u64> for AgentId {
+    fn from(number: u64) -> AgentId {
+        AgentId(number.to_be_bytes())
+    }
+}
+
+/// How an agent stands to its site. What comes later in this list wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Standing {
+    /// It takes part.
+    Joined,
+    /// It hands over what it holds, and then is gone.
+    Leaving,
+    /// It has left, or was forgotten: for good.
+    Gone,
+}
+
+/// What is said of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its name, for people and in its certificate.
+    pub name: String,
+    /// Where others reach it.
+    pub address: String,
+    /// Its share of the work, in relation to that of others.
+    pub capacity: u16,
+    /// Counts what it has said of itself, so that the last word counts.
+    pub version: u64,
+    /// How it stands to the site.
+    pub standing: Standing,
+}
+
+impl Member {
+    /// Takes in another copy; says whether anything has changed.
+    fn merge(&mut self, other: &Member) -> bool {
+        let standing = self.standing.max(other.standing);
+        let newer = (other.version, &other.name, &other.address, other.capacity)
+            > (self.version, &self.name, &self.address, self.capacity);
+        let changed = newer || standing != self.standing;
+        if newer {
+            *self = other.clone();
+        }
+        self.standing = standing;
+        changed
+    }
+}
+
+/// The two lists are of different sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherSite;
+
+/// The agents of a site, those that are gone included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Members {
+    /// Those that it began with, in order: the first holder of each partition follows from them, and they tell sites apart. Empty
+    /// until the site has begun.
+    founders: Vec<(AgentId, u16)>,
+    list: BTreeMap<AgentId, Member>,
+}
+
+impl Members {
+    /// The members that a site begins with.
+    pub fn found(list: BTreeMap<AgentId, Member>) -> Members {
+        let founders = list.iter().map(|(id, member)| (*id, member.capacity)).collect();
+        Members { founders, list }
+    }
+
+    /// Whether the site has begun.
+    pub fn is_founded(&self) -> bool {
+        !self.founders.is_empty()
+    }
+
+    /// The ring over those that the site began with.
+    pub fn first_ring(&self) -> Ring<AgentId> {
+        Ring::new(self.founders.iter().copied())
+    }
+
+    /// The ring over those that take part.
+    pub fn ring(&self) -> Ring<AgentId> {
+        Ring::new(self.shares())
+    }
+
+    /// What it depends on.
+    pub fn shares(&self) -> Vec<(AgentId, u16)> {
+        let joined = self.list.iter().filter(|(_, member)| member.standing == Standing::Joined);
+        joined.map(|(id, member)| (*id, member.capacity)).collect()
+    }
+
+    /// One of them.
+    pub fn get(&self, id: AgentId) -> Option<&Member> {
+        self.list.get(&id)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (AgentId, &Member)> {
+        self.list.iter().map(|(id, member)| (*id, member))
+    }
+
+    /// Those that are not gone.
+    pub fn present(&self) -> impl Iterator<Item = (AgentId, &Member)> {
+        self.iter().filter(|(_, member)| member.standing != Standing::Gone)
+    }
+
+    /// Whether one has left or was forgotten.
+    pub fn is_gone(&self, id: AgentId) -> bool {
+        self.list.get(&id).is_some_and(|member| member.standing == Standing::Gone)
+    }
+
+    /// Takes in what is said of one agent; says whether anything has changed. There is room for so many.
+    pub fn put(&mut self, id: AgentId, member: &Member) -> bool {
+        let has_room = self.list.len() < AGENTS_MAX;
+        match self.list.get_mut(&id) {
+            Some(known) => known.merge(member),
+            None if !has_room => false,
+            None => {
+                self.list.insert(id, member.clone());
+                true
+            }
+        }
+    }
+
+    /// Changes how an agent stands; says whether anything has changed.
+    pub fn set_standing(&mut self, id: AgentId, standing: Standing) -> bool {
+        let Some(member) = self.list.get_mut(&id) else { return false };
+        let changed = standing > member.standing;
+        member.standing = standing.max(member.standing);
+        changed
+    }
+
+    /// Takes in another copy of the list; says whether anything has changed.
+    pub fn merge(&mut self, other: &Members) -> Result<bool, OtherSite> {
+        let mut changed = false;
+        if self.founders != other.founders {
+            if self.is_founded() && other.is_founded() {
+                return Err(OtherSite);
+            }
+            if other.is_founded() {
+                self.founders.clone_from(&other.founders);
+                changed = true;
+            }
+        }
+        for (id, member) in &other.list {
+            changed |= self.put(*id, member);
+        }
+        Ok(changed)
+    }
+
+    /// A number that differs when the lists do.
+    pub fn digest(&self) -> u64 {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        for (id, capacity) in &self.founders {
+            hash.update(&id.0);
+            hash.update(&capacity.to_le_bytes());
+        }
+        for (id, member) in &self.list {
+            hash.update(&id.0);
+            for text in [&member.name, &member.address] {
+                hash.update(&(text.len() as u64).to_le_bytes());
+                hash.update(text.as_bytes());
+            }
+            hash.update(&member.capacity.to_le_bytes());
+            hash.update(&member.version.to_le_bytes());
+            hash.update(&[member.standing as u8]);
+        }
+        hash.digest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(version: u64, standing: Standing) -> Member {
+        Member { name: "a".into(), address: format!("127.0.0.{version}:1"), capacity: 1, version, standing }
+    }
+
+    fn lists() -> Vec<Members> {
+        use Standing::*;
+        let site = Members::found(
+            [(AgentId::from(1), member(1, Joined)), (AgentId::from(2), member(1, Joined))].into(),
+        );
+        let mut lists = vec![site];
+        for (id, version, standing) in
+            [(1, 2, Joined), (1, 1, Gone), (3, 1, Joined), (3, 4, Leaving), (2, 3, Gone), (4, 1, Joined)]
+        {
+            let mut list = lists[0].clone();
+            list.put(AgentId::from(id), &member(version, standing));
+            lists.push(list);
+        }
+        lists
+    }
+
+    #[test]
+    fn lists_become_one_in_any_order() {
+        let lists = lists();
+        let join = |order: &mut dyn Iterator<Item = &Members>| {
+            let mut sum = Members::default();
+            for list in order {
+                sum.merge(list).unwrap();
+            }
+            sum
+        };
+        let sum = join(&mut lists.iter());
+        assert_eq!(sum, join(&mut lists.iter().rev()));
+        assert_eq!(sum, join(&mut lists.iter().chain(&lists)));
+        assert_eq!(sum.digest(), join(&mut lists.iter().skip(3).chain(&lists[..3])).digest());
+        assert!(
+            sum.is_gone(AgentId::from(1)) && sum.is_gone(AgentId::from(2)) && !sum.is_gone(AgentId::from(3))
+        );
+        assert_eq!(sum.get(AgentId::from(1)).map(|member| member.version), Some(2));
+        assert_eq!(sum.present().count(), 2);
+        assert!(!sum.clone().merge(&sum).unwrap());
+    }
+
+    #[test]
+    fn sites_are_not_mixed() {
+        let other = Members::found([(AgentId::from(9), member(1, Standing::Joined))].into());
+        let mut list = lists().remove(0);
+        assert_eq!(list.merge(&other), Err(OtherSite));
+        assert_eq!(list, lists().remove(0));
+        let mut fresh = Members::default();
+        assert_eq!(fresh.merge(&other), Ok(true));
+        assert_eq!(fresh, other);
+    }
+}

@@ -1,0 +1,161 @@
+//! What agents of a site tell each other. Any message may be lost, late, twice or out of order.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AgentId, Member, Members};
+use crate::frontier::HostMemo;
+use crate::record::Found;
+use crate::time::Wall;
+use crate::url::{Fingerprint, Host};
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Message {
+    /// From an agent that is not in a site yet.
+    Hello(Greeting),
+    /// The sender is well.
+    Beat {
+        /// Of which run.
+        run: u64,
+        /// The digest of its list of members.
+        members: u64,
+        /// Counts the changes of what it holds in this run.
+        holds: u64,
+    },
+    /// Its list of members.
+    Members(Members),
+    /// What do you hold?
+    AskHolds,
+    /// The partitions that the sender holds, and their epochs.
+    Holds {
+        /// As in [`Message::Beat`].
+        run: u64,
+        /// As in [`Message::Beat`].
+        version: u64,
+        /// The partitions.
+        partitions: Vec<(u16, u32)>,
+    },
+    /// URLs that were found and belong to the receiver.
+    Deliver {
+        /// Names the batch in this run of the sender.
+        batch: (u64, u64),
+        /// By the page that they were found on.
+        pages: Vec<LinkedPage>,
+    },
+    /// They are durable.
+    Delivered {
+        /// As in [`Message::Deliver`].
+        batch: (u64, u64),
+    },
+    /// A part of what the sender knows of partitions that the receiver is to hold, or holds already.
+    Move {
+        /// Names the handover in this run of the sender.
+        handover: (u64, u64),
+        /// Counts its parts, from 0.
+        part: u32,
+        /// The partitions.
+        partitions: Vec<u16>,
+        /// What the sender's calendar showed.
+        at: Wall,
+        /// What is known of their hosts.
+        moved: Moved,
+    },
+    /// The part is durable.
+    Moved {
+        /// As in [`Message::Move`].
+        handover: (u64, u64),
+        /// As in [`Message::Move`].
+        part: u32,
+    },
+    /// Parts before this one are missing: begin again.
+    MoveAgain {
+        /// As in [`Message::Move`].
+        handover: (u64, u64),
+    },
+    /// These tokens are passed on to the receiver.
+    Grant {
+        /// The partitions, and their epochs from now on.
+        tokens: Vec<(u16, u32)>,
+    },
+    /// It has them, durably; or they are out of date.
+    Granted {
+        /// As in [`Message::Grant`].
+        tokens: Vec<(u16, u32)>,
+    },
+}
+
+/// What an agent says of itself before it is in a site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// Who it is.
+    pub me: AgentId,
+    /// What is to be known of it.
+    pub member: Member,
+    /// Whom it would begin a site with.
+    pub peers: Vec<String>,
+}
+
+/// Links of one page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkedPage {
+    /// The page.
+    pub via: Option<String>,
+    /// The links.
+    pub found: Vec<Found>,
+}
+
+/// What one agent knows of hosts and another is to know, or a part of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// The hosts.
+    pub hosts: Vec<MovedHost>,
+    /// Their URLs that are not done,
+    pub found: Vec<Found>,
+    /// and, of each, how far it has come.
+    pub waiting: Vec<Waiting>,
+}
+
+impl Moved {
+    /// What an agent said whose calendar shows `theirs` when ours shows `ours`. On the way time has passed, so that waits are
+    /// never shorter than they were.
+    pub fn translated(mut self, theirs: Wall, ours: Wall) -> Moved {
+        for host in &mut self.hosts {
+            host.memo = host.memo.take().map(|memo| memo.translated(theirs, ours));
+        }
+        for waiting in &mut self.waiting {
+            waiting.not_before = waiting.not_before.map(|at| at.translated(theirs, ours));
+        }
+        self
+    }
+}
+
+/// What is known of a host, or a part of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MovedHost {
+    /// The host.
+    pub host: Host,
+    /// What must not be forgotten of it.
+    pub memo: Option<HostMemo>,
+    /// Its URLs that are done.
+    pub seen: Vec<SeenUrl>,
+}
+
+/// A URL that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenUrl {
+    /// What it is told by.
+    pub fingerprint: Fingerprint,
+    /// Where the sender's journal says what came of it.
+    pub place: u64,
+}
+
+/// How far a URL has come that is not done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The page it was found on.
+    pub via: Option<String>,
+    /// Attempts that it has used up.
+    pub attempts: u8,
+    /// When it may be tried again, if it was tried.
+    pub not_before: Option<Wall>,
+}

@@ -1,0 +1,34 @@
+//! A site: agents that crawl together. Who belongs to it, who holds what, and what passes between them.
+//!
+//! Only data and the rules by which two copies of it become one; [`crate::agent`] decides with them. Every rule is commutative,
+//! associative and idempotent, so that agents may hear of things late, twice and in any order, and still agree in the end.
+
+mod members;
+mod message;
+mod partitions;
+mod tokens;
+
+pub use members::{AgentId, Member, Members, OtherSite, Standing};
+pub use message::{Greeting, LinkedPage, Message, Moved, MovedHost, SeenUrl, Waiting};
+pub use partitions::Partitions;
+pub use tokens::{Token, Tokens};
+
+use std::time::Duration;
+
+/// What an agent is told of its site before it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteSettings {
+    /// Who it is. Drawn when its directory is made, and kept there.
+    pub me: AgentId,
+    /// Its name, for people.
+    pub name: String,
+    /// Where others reach it.
+    pub address: String,
+    /// Its share of the work, in relation to that of others.
+    pub capacity: u16,
+    /// Where others may be met. An agent that is listed itself waits for all of them and begins the site with them; one that is
+    /// not joins the site of whomever it meets; and where nobody is listed it begins one alone.
+    pub peers: Vec<String>,
+    /// A member that nobody has heard of for so long counts as gone.
+    pub forget_after: Option<Duration>,
+}

@@ -1,0 +1,40 @@
+//! Promise 1: no two agents ask a host at the same time, whatever each believes about who is alive.
+
+use std::collections::BTreeMap;
+
+use super::super::levels::Exchange;
+
+/// Who asks whom.
+#[derive(Default)]
+pub(super) struct Owners {
+    asking: BTreeMap<String, usize>,
+    /// Who made each request of the run.
+    asked_by: Vec<usize>,
+    /// How often a host was asked by another agent than before.
+    pub(super) changes: u64,
+    last: BTreeMap<String, usize>,
+}
+
+impl Owners {
+    /// A request begins; its exchange is the number of all requests so far.
+    pub(super) fn begins(&mut self, host: &str, station: usize) -> Result<(), String> {
+        self.asked_by.push(station);
+        if let Some(other) = self.asking.insert(host.to_owned(), station) {
+            return Err(format!("agent {station} asked {host} while agent {other} did"));
+        }
+        if let Some(before) = self.last.insert(host.to_owned(), station) {
+            self.changes += u64::from(before != station);
+        }
+        Ok(())
+    }
+
+    pub(super) fn ends(&mut self, host: &str) {
+        self.asking.remove(host);
+    }
+
+    /// Who made a request.
+    pub(super) fn asked_by(&self, exchange: Exchange) -> Option<usize> {
+        let before = usize::try_from(exchange).ok()?.checked_sub(1)?;
+        self.asked_by.get(before).copied()
+    }
+}

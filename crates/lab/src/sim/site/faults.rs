@@ -1,0 +1,63 @@
+//! What goes wrong in a site, and when: drawn from the seed before the run.
+
+use std::time::Duration;
+
+use super::super::random::Random;
+
+/// How many there are in a run.
+const FAULTS: (u64, u64) = (22, 20);
+
+/// Something that happens to a site.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// A process ends, and comes back on its disk.
+    Kill { station: usize, back_after: Duration },
+    /// A process stands still.
+    Pause { station: usize, lasts: Duration },
+    /// Nothing passes between two groups of agents: by their bits.
+    Cut { side: u64, lasts: Duration },
+    /// More messages are lost, and all take long.
+    Storm { loss: u64, lasts: Duration },
+}
+
+impl Fault {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Fault::Kill { .. } => "kill",
+            Fault::Pause { .. } => "pause",
+            Fault::Cut { .. } => "cut",
+            Fault::Storm { .. } => "storm",
+        }
+    }
+
+    /// How long it lasts.
+    pub(super) fn lasts(&self) -> Duration {
+        match self {
+            Fault::Kill { back_after: lasts, .. }
+            | Fault::Pause { lasts, .. }
+            | Fault::Cut { lasts, .. }
+            | Fault::Storm { lasts, .. } => *lasts,
+        }
+    }
+}
+
+/// The faults of a run and when each strikes.
+pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duration, Fault)> {
+    let mut random = Random::fork(seed, "faults of a site");
+    let count = FAULTS.0 + random.below(FAULTS.1);
+    let draw = |_| {
+        let at = Duration::from_millis(random.below(within.as_millis() as u64));
+        let station = random.below(stations as u64) as usize;
+        let lasts = Duration::from_millis(
+            [500, 5_000, 60_000, 300_000][random.below(4) as usize] + random.below(5_000),
+        );
+        let fault = match random.below(100) {
+            0..50 => Fault::Kill { station, back_after: lasts },
+            50..70 => Fault::Pause { station, lasts },
+            70..88 => Fault::Cut { side: 1 + random.below((1 << stations) - 2), lasts },
+            _ => Fault::Storm { loss: 5 + random.below(60), lasts },
+        };
+        (at, fault)
+    };
+    (0..count).map(draw).collect()
+}

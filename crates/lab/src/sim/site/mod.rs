@@ -1,0 +1,419 @@
+//! A whole site under virtual time: agents with stores of their own, on one web, over a network that loses, delays, doubles and
+//! reorders, while they are killed, paused, cut off, added and taken away.
+//!
+//! Agents, stores, archives and writers are the real ones, as for one agent; how each performs its actions is in `station`. What
+//! goes wrong, and when, is drawn from the seed before the run (`faults`). When the last fault is over, the site has an hour to
+//! crawl what is left, and then everything is compared with what the web held.
+
+mod check_owner;
+mod faults;
+mod network;
+mod station;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use nephila_core::agent::{Event, FetchId};
+use nephila_core::settings::Settings;
+use nephila_core::time::{Mono, Now, Wall};
+use nephila_core::url::Host;
+use nephila_node::config::{Compress, Config, Durability};
+use nephila_store::{KnownState, Store};
+
+use super::check_lost::{self, Lost};
+use super::check_polite::Polite;
+use super::check_twice::Twice;
+use super::driver::{Broken, broken};
+use super::levels::{Crash, Exchange};
+use super::random::Random;
+use super::servers::Servers;
+use super::trace::Trace;
+use super::web::Plan;
+use super::{Promise, Report, SiteBug, Violation};
+use check_owner::Owners;
+use faults::Fault;
+use network::{Network, Parcel};
+use station::Station;
+
+/// The calendar when a run begins, in milliseconds.
+const WALL_START: u64 = 1_800_000_000_000;
+/// Steps after which a run that has not ended never will.
+const STEPS_MAX: u64 = 4_000_000;
+/// For how long faults strike.
+const FAULTS_FOR: Duration = Duration::from_secs(3_600);
+/// How long the site has after the last of them.
+const REST: Duration = Duration::from_secs(3_600);
+/// How often it is looked whether everything is done.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Something that is due at a moment.
+enum Happening {
+    /// To a process: its station, and in which life.
+    ToProcess(usize, u64, ToProcess),
+    Parcel(Parcel),
+    Restart(usize),
+    Wake(usize),
+    Fault(Fault),
+    Look,
+}
+
+enum ToProcess {
+    Resolved(Host),
+    Answered(FetchId),
+    Commit,
+    Sync,
+    Tell(Box<Event>),
+}
+
+struct Sim<'a> {
+    seed: u64,
+    bug: Option<SiteBug>,
+    plan: Plan,
+    servers: Servers,
+    random: Random,
+    network: Network,
+    stations: Vec<Station>,
+    now: Mono,
+    due: BTreeMap<(Mono, u64), Happening>,
+    sequence: u64,
+    exchanges: Exchange,
+    owners: Owners,
+    polite: Polite,
+    twice: Twice,
+    lost: Lost,
+    faults_end: Mono,
+    trace: Trace<'a>,
+    report: Report,
+}
+
+/// Runs one seed to the end of its crawl.
+pub(super) fn run(seed: u64, bug: Option<SiteBug>, trace: Trace<'_>) -> Result<Report, Violation> {
+    let mut sim = Sim::new(seed, bug, trace);
+    match sim.work() {
+        Ok(()) => Ok(sim.finish()),
+        Err((promise, what)) => {
+            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, of_site: true })
+        }
+    }
+}
+
+impl<'a> Sim<'a> {
+    fn new(seed: u64, bug: Option<SiteBug>, trace: Trace<'a>) -> Sim<'a> {
+        let mut random = Random::fork(seed, "site");
+        let settings = Settings {
+            seed: seed + 1,
+            delay: Duration::from_secs(10),
+            retry_pauses: [5, 20, 60].map(Duration::from_secs).to_vec(),
+            backoff_min: Duration::from_secs(15),
+            backoff_max: Duration::from_secs(120),
+            // In some runs hosts come and go.
+            hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
+            ..Settings::default()
+        };
+        let config = Config {
+            scope: nephila_core::scope::ScopeKind::Any,
+            compress: Compress::None,
+            durability: Durability::Kernel,
+            shards: 1,
+            store_memory_bytes: [100, 5_000, 100_000_000][random.below(3) as usize],
+            settings: settings.clone(),
+            ..Config::default()
+        };
+        let count = 5 + random.below(3) as usize;
+        let founders = if random.percent(20) { 1 } else { count - random.below(2) as usize };
+        let stations = (0..count).map(|index| Station::new(seed, index, founders, &config)).collect();
+        let mut sim = Sim {
+            seed,
+            bug,
+            plan: Plan::of_site(seed),
+            servers: Servers::default(),
+            random,
+            network: Network::new(seed),
+            stations,
+            now: Mono(0),
+            due: BTreeMap::new(),
+            sequence: 0,
+            exchanges: 0,
+            owners: Owners::default(),
+            polite: Polite::new(settings),
+            twice: Twice::default(),
+            lost: Lost::default(),
+            faults_end: Mono(0),
+            trace,
+            report: Report::default(),
+        };
+        for index in 0..count {
+            let wait = if index < founders { sim.random.below(3_000) } else { sim.random.below(1_200_000) };
+            sim.after(Duration::from_millis(wait), Happening::Restart(index));
+        }
+        for (at, fault) in faults::draw(seed, count, FAULTS_FOR) {
+            sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
+            sim.after(at, Happening::Fault(fault));
+        }
+        sim.after(LOOK_EVERY, Happening::Look);
+        sim
+    }
+
+    fn finish(mut self) -> Report {
+        self.report.trace_hash = self.trace.hash();
+        self.report.trace_lines = self.trace.lines;
+        self.report.lost_answers = self.twice.lost_answers;
+        self.report.on_time = self.polite.on_time;
+        self.report.virtual_s = self.now.0 / 1_000_000;
+        self.report.read_back = self.lost.read_back;
+        self.report
+    }
+
+    fn clock(&self, station: usize) -> Now {
+        let skew = self.stations[station].skew_ms;
+        Now { mono: self.now, wall: Wall((WALL_START + self.now.0 / 1_000).saturating_add_signed(skew)) }
+    }
+
+    fn after(&mut self, wait: Duration, happening: Happening) {
+        self.sequence += 1;
+        self.due.insert((self.now + wait, self.sequence), happening);
+    }
+
+    fn reach(&mut self, state: &str) {
+        *self.report.reached.entry(state.to_owned()).or_default() += 1;
+    }
+
+    fn work(&mut self) -> Result<(), Broken> {
+        for _ in 0..STEPS_MAX {
+            let happening = self.due.first_key_value().map(|(key, _)| *key);
+            let wakes = self.stations.iter_mut().enumerate();
+            let wake = wakes.filter_map(|(index, station)| Some((station.next_wake()?, index))).min();
+            match (happening, wake) {
+                (Some(key), wake) if wake.is_none_or(|(at, _)| key.0 <= at) => {
+                    self.now = self.now.max(key.0);
+                    let Some(happening) = self.due.remove(&key) else { continue };
+                    if self.happen(happening)? {
+                        return Ok(());
+                    }
+                }
+                (_, Some((at, index))) => {
+                    self.now = self.now.max(at);
+                    self.tell(index, Event::Wake)?;
+                }
+                (_, None) => return Err((Promise::Bounded, "nothing is due".into())),
+            }
+            self.drain()?;
+            self.check_counts()?;
+        }
+        Err((Promise::Bounded, format!("it has not come to an end after {STEPS_MAX} steps")))
+    }
+
+    /// Compares what the agents count with what their stores do.
+    fn check_counts(&mut self) -> Result<(), Broken> {
+        for index in 0..self.stations.len() {
+            let Some(process) = &self.stations[index].process else { continue };
+            let (counted, stored) = (process.agent.waiting_urls(), process.store.stored().queued);
+            if counted != stored {
+                let what = format!("agent {index} counts {counted} URLs that wait, its store {stored}");
+                return Err((Promise::Bounded, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the run has come to its end.
+    fn happen(&mut self, happening: Happening) -> Result<bool, Broken> {
+        match happening {
+            Happening::ToProcess(index, life, what) => {
+                if let ToProcess::Answered(fetch) = what {
+                    self.answered(index, life, fetch);
+                }
+                if self.stations[index].life != life || self.stations[index].process.is_none() {
+                    return Ok(false);
+                }
+                if self.stations[index].is_paused {
+                    self.stations[index].missed.push_back(what);
+                    return Ok(false);
+                }
+                self.hear(index, what)?;
+            }
+            Happening::Parcel(parcel) => self.arrive(parcel)?,
+            Happening::Restart(index) => self.open(index)?,
+            Happening::Wake(index) => {
+                self.stations[index].is_paused = false;
+                let missed: VecDeque<ToProcess> = std::mem::take(&mut self.stations[index].missed);
+                for what in missed {
+                    if self.stations[index].process.is_some() {
+                        self.hear(index, what)?;
+                        self.drain()?;
+                    }
+                }
+            }
+            Happening::Fault(fault) => self.strike(fault)?,
+            Happening::Look => return self.look(),
+        }
+        Ok(false)
+    }
+
+    fn hear(&mut self, index: usize, what: ToProcess) -> Result<(), Broken> {
+        match what {
+            ToProcess::Resolved(host) => {
+                let answer = self.servers.resolve(&self.plan, host.as_str());
+                self.tell(index, Event::Resolved { host, answer })
+            }
+            ToProcess::Answered(fetch) => self.fetched(index, fetch),
+            ToProcess::Commit => self.commit(index),
+            ToProcess::Sync => self.sync(index),
+            ToProcess::Tell(event) => self.tell(index, *event),
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
+        self.trace.note(self.now, format_args!("fault {fault:?}"));
+        let took_effect = match fault {
+            Fault::Kill { station, back_after } => self.kill(station, back_after),
+            Fault::Pause { station, lasts } => {
+                let station_is_up =
+                    self.stations[station].process.is_some() && !self.stations[station].is_paused;
+                if station_is_up {
+                    self.stations[station].is_paused = true;
+                    self.after(lasts, Happening::Wake(station));
+                }
+                station_is_up
+            }
+            Fault::Cut { side, lasts } => {
+                self.network.cut(side, self.now + lasts);
+                true
+            }
+            Fault::Storm { loss, lasts } => {
+                self.network.storm(loss, self.now + lasts);
+                true
+            }
+        };
+        if took_effect {
+            *self.report.faults.entry(fault.name().to_owned()).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends a process without a chance to do anything about it.
+    fn kill(&mut self, index: usize, back_after: Duration) -> bool {
+        let station = &mut self.stations[index];
+        let Some(process) = station.process.take() else { return false };
+        station.life += 1;
+        station.is_paused = false;
+        station.missed.clear();
+        station.disk = station.disk.kill();
+        let view = process.agent.site_view(Now { mono: self.now, wall: Wall(0) });
+        let unheard = std::mem::take(&mut station.unheard);
+        for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
+            self.polite.ends(&flight.begin(), None, self.now);
+            self.owners.ends(&flight.host);
+        }
+        if let Some(view) = view {
+            if view.handovers > 0 {
+                self.reach("killed while handing over");
+            }
+            if view.is_delivering {
+                self.reach("killed with found URLs on their way");
+            }
+        }
+        let theirs = |exchange: Exchange| self.owners.asked_by(exchange) == Some(index);
+        self.polite.crashed(Crash::Kill, &theirs);
+        self.twice.crashed(Crash::Kill, &theirs);
+        self.after(back_after, Happening::Restart(index));
+        true
+    }
+
+    /// Whether everything is done: then the run ends.
+    fn look(&mut self) -> Result<bool, Broken> {
+        self.after(LOOK_EVERY, Happening::Look);
+        if self.now < self.faults_end {
+            return Ok(false);
+        }
+        if self.now > self.faults_end + REST {
+            let views: Vec<_> = (0..self.stations.len()).map(|index| self.view(index)).collect();
+            return Err((Promise::NothingLost, format!("the crawl does not finish: {views:?}")));
+        }
+        let done = (0..self.stations.len()).all(|index| {
+            let clock = self.clock(index);
+            self.stations[index].process.as_mut().is_some_and(|process| {
+                let status = process.agent.status(clock);
+                let view = process.agent.site_view(clock);
+                let is_quiet = |view: nephila_core::agent::SiteView| {
+                    view.misplaced + view.owing + view.handovers == 0 && !view.is_delivering
+                };
+                status.queue == 0 && status.unsettled == 0 && view.is_some_and(is_quiet)
+            })
+        });
+        // What is not decided may be new.
+        if !done || self.decide_all()? {
+            return Ok(false);
+        }
+        self.check_end()?;
+        Ok(true)
+    }
+
+    /// Has every store decide what it has put off; true if anything was new.
+    fn decide_all(&mut self) -> Result<bool, Broken> {
+        let mut is_news = false;
+        for index in 0..self.stations.len() {
+            let Some(process) = &mut self.stations[index].process else { continue };
+            if process.store.stored().undecided == 0 {
+                continue;
+            }
+            let decided =
+                process.store.decide().map_err(|error| (Promise::NothingLost, error.to_string()))?;
+            is_news |= !decided.new.is_empty();
+            process.answers.push_back(Event::Decided(decided));
+        }
+        Ok(is_news)
+    }
+
+    fn view(&mut self, index: usize) -> String {
+        let clock = self.clock(index);
+        match &mut self.stations[index].process {
+            Some(process) => {
+                let status = process.agent.status(clock);
+                let view = process
+                    .agent
+                    .site_view(clock)
+                    .map(|view| (view.held, view.misplaced, view.owing, view.handovers, view.is_delivering));
+                format!("{index}: queue {}, {:?}, {view:?}", status.queue, status.hosts)
+            }
+            None => format!("{index}: down"),
+        }
+    }
+
+    /// Compares what the site knows with what the web held.
+    fn check_end(&mut self) -> Result<(), Broken> {
+        let mut held = 0;
+        for index in 0..self.stations.len() {
+            let clock = self.clock(index);
+            if let Some(process) = &self.stations[index].process {
+                held += process.agent.site_view(clock).map_or(0, |view| view.held);
+            }
+        }
+        if held != usize::from(nephila_core::assign::PARTITIONS) {
+            return Err((Promise::OneOwner, format!("{held} partitions are held in the end")));
+        }
+        let lost = broken(Promise::NothingLost);
+        for (url, fate) in &self.plan.must {
+            let mut found = None;
+            for station in &mut self.stations {
+                let Some(process) = &mut station.process else { continue };
+                match check_lost::state(&mut process.store, url).map_err(&lost)? {
+                    Some(KnownState::Settled(settled)) => found = Some(settled),
+                    Some(KnownState::Elsewhere { .. }) | None => {}
+                    Some(other) => return Err(lost(format!("{url} is {other:?} in the end"))),
+                }
+            }
+            // Whoever settled it may have handed its host over since.
+            let settled_once = self.lost.was_settled(url);
+            if !settled_once && found.is_none() {
+                return Err(lost(format!("{url} may be fetched and was not settled")));
+            }
+            if let Some(settled) = found {
+                check_lost::compare(url, *fate, &settled.outcome).map_err(&lost)?;
+            }
+        }
+        self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
+        let _ = self.seed;
+        Ok(())
+    }
+}

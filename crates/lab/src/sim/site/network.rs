@@ -1,0 +1,63 @@
+//! The network between agents: whatever is sent arrives late, in another order, twice, or not at all.
+
+use std::time::Duration;
+
+use nephila_core::site::{AgentId, Message};
+use nephila_core::time::Mono;
+
+use super::super::random::Random;
+
+/// A message on its way.
+#[derive(Clone)]
+pub(super) struct Parcel {
+    pub(super) from: (usize, AgentId),
+    pub(super) to: usize,
+    pub(super) message: Box<Message>,
+}
+
+pub(super) struct Network {
+    random: Random,
+    /// Percent of messages that are lost, and of those that arrive twice.
+    loss: u64,
+    twice: u64,
+    /// One group of agents, by their bits, is cut off from the others until then.
+    cuts: Vec<(u64, Mono)>,
+    storm: (u64, Mono),
+}
+
+impl Network {
+    pub(super) fn new(seed: u64) -> Network {
+        let mut random = Random::fork(seed, "network");
+        let (loss, twice) = ([0, 1, 5][random.below(3) as usize], [0, 2][random.below(2) as usize]);
+        Network { random, loss, twice, cuts: Vec::new(), storm: (0, Mono(0)) }
+    }
+
+    pub(super) fn cut(&mut self, side: u64, until: Mono) {
+        self.cuts.push((side, until));
+    }
+
+    pub(super) fn storm(&mut self, loss: u64, until: Mono) {
+        self.storm = (loss, until);
+    }
+
+    /// Whether anything passes between two agents now.
+    pub(super) fn is_cut(&mut self, a: usize, b: usize, now: Mono) -> bool {
+        self.cuts.retain(|(_, until)| *until > now);
+        self.cuts.iter().any(|(side, _)| (side >> a & 1) != (side >> b & 1))
+    }
+
+    /// After how long a message arrives, each time that it does.
+    pub(super) fn carry(&mut self, from: usize, to: usize, now: Mono) -> Vec<Duration> {
+        if self.is_cut(from, to, now) {
+            return Vec::new();
+        }
+        let is_storm = self.storm.1 > now;
+        let loss = if is_storm { self.storm.0 } else { self.loss };
+        if self.random.percent(loss) {
+            return Vec::new();
+        }
+        let times = 1 + u64::from(self.random.percent(self.twice));
+        let slow = if is_storm { 2_000_000 } else { 20_000 };
+        (0..times).map(|_| Duration::from_micros(200 + self.random.below(slow))).collect()
+    }
+}

@@ -1,0 +1,423 @@
+//! One agent of the simulated site: performs its actions as the node does.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nephila_archive::Content as Bytes;
+use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose, Ticket};
+use nephila_core::assign::partition_of;
+use nephila_core::record::Record;
+use nephila_core::site::{AgentId, Message, SiteSettings};
+use nephila_core::time::Mono;
+use nephila_core::url::{Host, Url};
+use nephila_disk::SimDisk;
+use nephila_node::config::Config;
+use nephila_node::crawl::snapshot;
+use nephila_node::fetch::Captured;
+use nephila_node::writer::{self, Done, Job};
+use nephila_store::{Exported, KnownState, OwnStore, Store};
+
+use super::super::check_lost;
+use super::super::driver::{Broken, InFlight, Process, broken};
+use super::super::levels::Level;
+use super::super::random::Random;
+use super::super::web::Meaning;
+use super::super::{Promise, SiteBug};
+use super::network::Parcel;
+use super::{Happening, Sim, ToProcess};
+
+const DIR: &str = "/crawl";
+const COMMIT_AFTER: Duration = Duration::from_millis(20);
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+
+/// One agent: its disk, and its process while there is one.
+pub(super) struct Station {
+    pub(super) disk: SimDisk,
+    pub(super) life: u64,
+    pub(super) process: Option<Process>,
+    pub(super) is_paused: bool,
+    /// Requests that were answered and of which the process has not heard.
+    pub(super) unheard: BTreeSet<FetchId>,
+    /// What it could not be told while it stood still.
+    pub(super) missed: VecDeque<ToProcess>,
+    /// How wrong its calendar is.
+    pub(super) skew_ms: i64,
+    pub(super) site: SiteSettings,
+    config: Config,
+}
+
+fn address(index: usize) -> String {
+    format!("agent-{index}")
+}
+
+impl Station {
+    /// Agent `index` of a site that begins with the first `founders`.
+    pub(super) fn new(seed: u64, index: usize, founders: usize, config: &Config) -> Station {
+        let mut random = Random::fork(seed ^ (index as u64) << 40, "station");
+        let me = AgentId::from(random.next());
+        let peers =
+            if founders == 1 && index == 0 { Vec::new() } else { (0..founders).map(address).collect() };
+        let site = SiteSettings {
+            me,
+            name: address(index),
+            address: address(index),
+            capacity: 1 + random.below(3) as u16,
+            peers,
+            forget_after: None,
+        };
+        let skew_ms = [0, 0, -40_000, 3_000_000][random.below(4) as usize];
+        Station {
+            disk: SimDisk::new(seed ^ index as u64),
+            life: 0,
+            process: None,
+            is_paused: false,
+            unheard: BTreeSet::new(),
+            missed: VecDeque::new(),
+            skew_ms,
+            site,
+            config: config.clone(),
+        }
+    }
+
+    pub(super) fn next_wake(&mut self) -> Option<Mono> {
+        self.process.as_mut().filter(|_| !self.is_paused)?.agent.next_wake()
+    }
+}
+
+impl Sim<'_> {
+    pub(super) fn open(&mut self, index: usize) -> Result<(), Broken> {
+        let clock = self.clock(index);
+        let station = &mut self.stations[index];
+        if station.process.is_some() {
+            return Ok(());
+        }
+        let config = &station.config;
+        let mut agent = Agent::of_site(config.settings.clone(), config.scope(&[]), station.site.clone());
+        let disk = Arc::new(station.disk.clone());
+        let opened = writer::open(disk, Path::new(DIR), config, &mut agent, clock);
+        let opened =
+            opened.map_err(|error| (Promise::NothingLost, format!("agent {index} cannot open: {error}")))?;
+        let mut process = Process {
+            agent,
+            store: opened.store,
+            pointed: opened.pointed,
+            writer: opened.writer,
+            in_flight: BTreeMap::new(),
+            held: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            answers: VecDeque::new(),
+            commit_due: false,
+            sync_due: false,
+            ended: None,
+        };
+        for url in self.lost.settled() {
+            let host = Url::parse(url).map(|url| Host::of(&url));
+            let is_held = |host: &Host| {
+                process.agent.open_partitions().is_some_and(|open| open.contains(partition_of(host)))
+            };
+            if host.is_ok_and(|host| is_held(&host)) {
+                match check_lost::state(&mut process.store, url).map_err(broken(Promise::NothingLost))? {
+                    Some(KnownState::Settled(_) | KnownState::Elsewhere { .. }) => {}
+                    other => {
+                        let what = format!("{url} was counted and agent {index} finds it {other:?}");
+                        return Err((Promise::NothingLost, what));
+                    }
+                }
+            }
+        }
+        let mut actions = Vec::new();
+        process.agent.start(clock, process.store.stored(), &mut actions);
+        station.process = Some(process);
+        self.report.processes += 1;
+        self.perform(index, actions)?;
+        self.tell(index, Event::Seeds(self.plan.seeds.clone()))
+    }
+
+    pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
+        let clock = self.clock(index);
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        note_event(&mut self.trace, self.now, index, &event);
+        let mut actions = Vec::new();
+        process.agent.step(clock, event, &mut actions);
+        self.perform(index, actions)
+    }
+
+    /// Gives each agent the answers that its store gave at once.
+    pub(super) fn drain(&mut self) -> Result<(), Broken> {
+        for index in 0..self.stations.len() {
+            while let Some(event) =
+                self.stations[index].process.as_mut().and_then(|process| process.answers.pop_front())
+            {
+                self.tell(index, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn arrive(&mut self, Parcel { from, to, message }: Parcel) -> Result<(), Broken> {
+        if self.network.is_cut(from.0, to, self.now) {
+            return Ok(());
+        }
+        let (station, life) = (&self.stations[to], self.stations[to].life);
+        if station.process.is_none() {
+            return Ok(());
+        }
+        let event = Box::new(Event::Message { from: from.1, message });
+        if self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event)))? {
+            unreachable!("a message is not the end");
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, index: usize, actions: Vec<Action>) -> Result<(), Broken> {
+        let (clock, life) = (self.clock(index), self.stations[index].life);
+        let failed = |error: nephila_store::Error| {
+            (Promise::NothingLost, format!("the store of agent {index} cannot be used: {error}"))
+        };
+        for action in actions {
+            note_action(&mut self.trace, self.now, index, &action);
+            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+            let answers = &mut process.answers;
+            match action {
+                Action::Admit { place, record } => {
+                    let open = process.agent.open_partitions();
+                    let admitted = process.store.admit(place, &record, open).map_err(failed)?;
+                    answers.push_back(Event::Admitted(admitted));
+                }
+                Action::Decide => {
+                    answers.push_back(Event::Admitted(process.store.decide().map_err(failed)?));
+                }
+                Action::Take { host, max, fresh_first } => {
+                    let taken = process.store.take(&host, max, fresh_first, clock.wall).map_err(failed)?;
+                    answers.push_back(Event::Taken(taken));
+                }
+                Action::Keep { host, memo, away_until } => {
+                    let memo = memo.filter(|_| self.bug != Some(SiteBug::ForgetsDelays));
+                    process.store.keep(&host, memo.as_deref(), away_until).map_err(failed)?;
+                }
+                Action::Visit { max } => {
+                    answers.push_back(Event::Visited(process.store.visit(clock.wall, max).map_err(failed)?));
+                }
+                Action::Recall { host, place } => {
+                    let record = process.store.record(place).ok().map(Box::new);
+                    answers.push_back(Event::Recalled { host, record, place });
+                }
+                Action::PutBack { host, due } => process.store.put_back(&host, &due).map_err(failed)?,
+                Action::Export { to, handover, partitions, from } => {
+                    let exported = process.store.export(&partitions, from.as_ref()).map_err(failed)?;
+                    let Exported { mut moved, next, decided } = exported;
+                    if self.bug == Some(SiteBug::MovesWithoutSeen) {
+                        moved.hosts.iter_mut().for_each(|host| host.seen.clear());
+                    }
+                    answers.push_back(Event::Exported { to, handover, moved, next, decided });
+                }
+                Action::Reread { from, until } => {
+                    let (mut records, next) = process.store.records(from, until).map_err(failed)?;
+                    if self.bug == Some(SiteBug::LosesOutboxes) {
+                        records.clear();
+                    }
+                    answers.push_back(Event::Reread { records, next });
+                    self.reach("journal read again for others");
+                }
+                Action::Send { to, message } => self.send(index, &to, message),
+                Action::Resolve { host } => {
+                    let wait = Duration::from_millis(1 + self.random.below(60));
+                    self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
+                }
+                Action::Fetch(order) => self.fetch(index, order)?,
+                Action::Abandon(fetch) => {
+                    return Err((Promise::Bounded, format!("agent {index} abandons {fetch:?}")));
+                }
+                Action::Write { ticket, record, fetch } => self.write(index, ticket, record, fetch)?,
+                Action::End(reason) => {
+                    return Err((Promise::Bounded, format!("agent {index} ends: {}", reason.name())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, index: usize, to: &str, message: Box<Message>) {
+        let from = (index, self.stations[index].site.me);
+        let Some(to) = self.stations.iter().position(|station| station.site.address == to) else { return };
+        match *message {
+            Message::Move { part, .. } if part > 0 => self.reach("a handover of several parts"),
+            Message::Move { .. } => self.reach("a handover"),
+            Message::MoveAgain { .. } => self.reach("a handover begun again"),
+            Message::Deliver { .. } => self.reach("a delivery"),
+            _ => {}
+        }
+        for wait in self.network.carry(index, to, self.now) {
+            self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
+        }
+    }
+
+    fn fetch(&mut self, index: usize, order: Order) -> Result<(), Broken> {
+        let host = order.url.host_str().unwrap_or_default().to_owned();
+        let for_rules = matches!(order.purpose, Purpose::Robots { .. });
+        let reply = self.servers.ask(&self.plan, &order.url);
+        self.exchanges += 1;
+        self.report.requests += 1;
+        let Some(address) = order.addresses.first().copied() else {
+            return Err((Promise::Bounded, format!("{} was to be fetched nowhere", order.url)));
+        };
+        let (took, started, exchange) = (reply.took, self.clock(index), self.exchanges);
+        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
+        self.owners.begins(&flight.host, index).map_err(broken(Promise::OneOwner))?;
+        if !for_rules {
+            self.twice.begins(flight.url.as_str()).map_err(broken(Promise::NothingTwice))?;
+        }
+        self.polite.begins(&self.plan, &flight.begin(), self.now).map_err(broken(Promise::Polite))?;
+        let life = self.stations[index].life;
+        if let Some(process) = &mut self.stations[index].process {
+            process.in_flight.insert(order.fetch, flight);
+        }
+        self.after(took, Happening::ToProcess(index, life, ToProcess::Answered(order.fetch)));
+        Ok(())
+    }
+
+    /// A server has answered, whether anybody listens or not.
+    pub(super) fn answered(&mut self, index: usize, life: u64, fetch: FetchId) {
+        let station = &mut self.stations[index];
+        let process = station.process.as_ref().filter(|_| station.life == life);
+        let Some(flight) = process.and_then(|process| process.in_flight.get(&fetch)) else { return };
+        self.polite.ends(&flight.begin(), Some((flight.exchange, flight.reply.meaning)), self.now);
+        self.owners.ends(&flight.host);
+        if flight.reply.meaning == Meaning::Final && !flight.for_rules {
+            self.twice.answered(flight.url.as_str(), flight.exchange);
+        }
+        station.unheard.insert(fetch);
+    }
+
+    /// A process hears of an answer.
+    pub(super) fn fetched(&mut self, index: usize, fetch: FetchId) -> Result<(), Broken> {
+        self.stations[index].unheard.remove(&fetch);
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        let Some(mut flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
+        let capture = flight.reply.wire.take().map(|wire| Captured {
+            shard: 0,
+            http2: false,
+            request: format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", flight.url.path(), flight.host)
+                .into_bytes(),
+            response: Bytes::Memory(wire),
+            address: flight.address,
+            at: flight.started.wall,
+            cut: flight.reply.result.as_ref().ok().and_then(|answer| answer.cut),
+            reservation: None,
+        });
+        process.held.insert(fetch, (flight.exchange, capture));
+        let event = Event::Fetched(Fetched {
+            fetch,
+            started: flight.started.mono,
+            ended: self.now,
+            contacted: vec![flight.address],
+            result: flight.reply.result,
+        });
+        self.tell(index, event)
+    }
+
+    fn write(
+        &mut self,
+        index: usize,
+        ticket: Ticket,
+        mut record: Box<Record>,
+        fetch: Option<FetchId>,
+    ) -> Result<(), Broken> {
+        let wall = self.clock(index).wall;
+        let station = &mut self.stations[index];
+        let life = station.life;
+        let Some(process) = &mut station.process else { return Ok(()) };
+        process.store.prune(&mut record);
+        let (exchange, capture) = match fetch.and_then(|fetch| process.held.remove(&fetch)) {
+            Some((exchange, capture)) => (Some(exchange), capture),
+            None => (None, None),
+        };
+        process.exchanges.extend(exchange.map(|exchange| (ticket, exchange)));
+        let commit = !std::mem::replace(&mut process.commit_due, true);
+        let sync = !std::mem::replace(&mut process.sync_due, true);
+        let written = process.writer.write(Job { ticket, record, capture, attempt: None }, wall);
+        written.map_err(|error| (Promise::Bounded, error.to_string()))?;
+        if commit {
+            self.after(COMMIT_AFTER, Happening::ToProcess(index, life, ToProcess::Commit));
+        }
+        if sync {
+            self.after(SYNC_AFTER, Happening::ToProcess(index, life, ToProcess::Sync));
+        }
+        Ok(())
+    }
+
+    pub(super) fn commit(&mut self, index: usize) -> Result<(), Broken> {
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        process.commit_due = false;
+        let durable = process.writer.commit().map_err(|error| (Promise::Bounded, error.to_string()))?;
+        let end = process.writer.end();
+        self.durable(index, durable)?;
+        if !self.random.percent(5) {
+            return Ok(());
+        }
+        self.sync(index)?;
+        let clock = self.clock(index);
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        let Process { agent, store, pointed, .. } = process;
+        let done = snapshot(agent, store, pointed, end, clock).and_then(|job| job.run());
+        let ended = done.and_then(|done| process.store.end_snapshot(done));
+        ended.map_err(|error| (Promise::NothingLost, format!("no snapshot: {error}")))?;
+        self.reach("snapshot");
+        Ok(())
+    }
+
+    fn durable(&mut self, index: usize, durable: Vec<Done>) -> Result<(), Broken> {
+        for done in &durable {
+            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+            self.lost.acknowledged(&done.record, Level::Kernel);
+            process.pointed.see(&done.record);
+            if let Some(exchange) = process.exchanges.remove(&done.ticket) {
+                self.polite.kept(exchange, Level::Kernel);
+                self.twice.kept(exchange, Level::Kernel);
+            }
+            match &*done.record {
+                Record::Released { tokens, .. } if !tokens.is_empty() => self.reach("tokens given up"),
+                Record::Members(_) => self.reach("the list of members changed"),
+                _ => {}
+            }
+        }
+        for Done { ticket, place, record } in durable {
+            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+            if let Record::Settled(settled) = &*record {
+                let decided = process.store.settle(place, settled);
+                let decided = decided.map_err(|error| (Promise::NothingLost, error.to_string()))?;
+                if decided.is_news() {
+                    process.answers.push_back(Event::Decided(decided));
+                }
+            }
+            self.tell(index, Event::Recorded { ticket, place, record })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, index: usize) -> Result<(), Broken> {
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        process.sync_due = false;
+        process.writer.sync().map_err(|error| (Promise::Bounded, error.to_string()))
+    }
+}
+
+fn note_event(trace: &mut super::Trace<'_>, at: Mono, index: usize, event: &Event) {
+    match event {
+        Event::Recorded { ticket, .. } => trace.note(at, format_args!("{index} recorded {ticket:?}")),
+        Event::Reread { records, .. } => trace.note(at, format_args!("{index} reread {}", records.len())),
+        Event::Exported { to, .. } => trace.note(at, format_args!("{index} exported {to:?}")),
+        other => trace.note(at, format_args!("{index} {other:?}")),
+    }
+}
+
+/// Places in the journal are left out where records are: they are long.
+fn note_action(trace: &mut super::Trace<'_>, at: Mono, index: usize, action: &Action) {
+    match action {
+        Action::Admit { record, .. } => trace.note(at, format_args!("{index} admit {:?}", record.found())),
+        other => trace.note(at, format_args!("{index} {other:?}")),
+    }
+}

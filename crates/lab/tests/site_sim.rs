@@ -1,0 +1,42 @@
+//! The simulator of whole sites as CI runs it: seeds keep every promise, a seed always gives the same run, and each deliberate
+//! bug is found.
+
+use nephila_lab::sim::{self, SiteBug};
+
+const SEEDS: u64 = 5;
+/// Within how many seeds a bug is found.
+const FOUND_WITHIN: u64 = 20;
+
+#[test]
+fn sites_keep_the_promises() {
+    let summary = sim::run_seeds(0..SEEDS, sim::run_site, |_| {});
+    let list: Vec<String> = summary.violations.iter().map(ToString::to_string).collect();
+    assert!(list.is_empty(), "{}", list.join("\n"));
+    println!("{:#?}", summary.total);
+    // A run that never meets trouble proves nothing.
+    for fault in ["kill", "pause", "cut", "storm"] {
+        assert!(summary.total.faults.get(fault).is_some_and(|count| *count >= SEEDS), "{fault} is too rare");
+    }
+    for state in [
+        "a handover",
+        "tokens given up",
+        "journal read again for others",
+        "killed with found URLs on their way",
+    ] {
+        assert!(summary.total.reached.contains_key(state), "{state} is too rare");
+    }
+}
+
+#[test]
+fn a_seed_is_one_run() {
+    assert_eq!(sim::run_site(1).unwrap(), sim::run_site(1).unwrap());
+}
+
+#[test]
+fn bugs_of_sites_are_found() {
+    for bug in SiteBug::ALL {
+        let found = (0..FOUND_WITHIN).find_map(|seed| sim::run_site_broken(seed, bug).err());
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} is not found");
+    }
+}
