@@ -12,7 +12,7 @@ use nephila_core::url::Host;
 use nephila_store::redis::{ClusterOptions, RedisOptions, RedisStore};
 use nephila_store::{Store, StoreLimits};
 
-use super::{Outcome, Setup};
+use super::{Outcome, Setup, process::process_cpu};
 use crate::redis::{Moved, RedisCluster, RedisClusterOptions};
 
 const BYTES_MAX: f64 = 150.0;
@@ -53,7 +53,8 @@ pub fn redis(setup: &Setup, options: &RedisExperiment) -> anyhow::Result<Outcome
     for urls_a_host in [10, 100, 2_000] {
         let hosts = (options.urls / 2 / urls_a_host).max(1);
         setup.say(format!("{hosts} hosts of {urls_a_host} URLs"));
-        let [waiting, done] = memory(&cluster, hosts, urls_a_host)?;
+        let ([waiting, done], settle_micros) = memory(&cluster, hosts, urls_a_host)?;
+        outcome.figure(&format!("agent_cpu_us_a_settled_page_of_{urls_a_host}"), settle_micros);
         for (what, bytes) in [("waiting", waiting), ("fetched", done)] {
             let what = format!("memory of a {what} URL beyond its text, {urls_a_host} a host");
             let (wanted, measured) = (format!("<= {BYTES_MAX} bytes"), format!("{bytes:.0} bytes"));
@@ -62,7 +63,8 @@ pub fn redis(setup: &Setup, options: &RedisExperiment) -> anyhow::Result<Outcome
     }
     for hosts_a_batch in [10, 100] {
         setup.say(format!("batches of {BATCH} URLs of {hosts_a_batch} hosts"));
-        let rate = rate(&cluster, options, hosts_a_batch)?;
+        let (rate, micros) = rate(&cluster, options, hosts_a_batch)?;
+        outcome.figure(&format!("agent_cpu_us_a_url_of_{hosts_a_batch}_hosts"), micros);
         outcome.bar(
             format!("URLs admitted per CPU-second of a primary, {hosts_a_batch} hosts a batch"),
             format!(">= {OFFERS_A_SECOND_MIN}"),
@@ -141,8 +143,8 @@ fn memory_bytes(cluster: &RedisCluster, primaries: &[usize]) -> anyhow::Result<f
     Ok(sum)
 }
 
-/// Bytes of a URL that waits, and of one that was fetched.
-fn memory(cluster: &RedisCluster, hosts: u64, urls_a_host: u64) -> anyhow::Result<[f64; 2]> {
+/// Bytes of a URL that waits, and of one that was fetched; and what it takes to hand a URL over and settle it, here.
+fn memory(cluster: &RedisCluster, hosts: u64, urls_a_host: u64) -> anyhow::Result<([f64; 2], f64)> {
     let primaries = primaries(cluster)?;
     let crawl = format!("m{urls_a_host}:");
     let mut store = open(cluster, &crawl, (0..PARTITIONS).collect())?;
@@ -159,6 +161,7 @@ fn memory(cluster: &RedisCluster, hosts: u64, urls_a_host: u64) -> anyhow::Resul
     }
     ensure!(store.stored().known == all, "{} of {all} URLs are known", store.stored().known);
     let waiting = (memory_bytes(cluster, &primaries)? - before - text as f64) / all as f64;
+    let cpu = process_cpu();
     for host in 0..hosts {
         let host = Host::parse(&format!("www{host}.example.org")).context("a host has no name")?;
         loop {
@@ -166,16 +169,17 @@ fn memory(cluster: &RedisCluster, hosts: u64, urls_a_host: u64) -> anyhow::Resul
             if taken.due.is_empty() {
                 break;
             }
-            for due in taken.due {
-                store.append(&Record::Settled(settled(due.url.into(), due.depth, due.found_in)))?;
-            }
+            let settled = taken.due.into_iter().map(|due| settled(due.url.into(), due.depth, due.found_in));
+            let records: Vec<Record> = settled.map(Record::Settled).collect();
+            store.append_all(&records, &mut Vec::new())?;
         }
     }
     store.flush()?;
+    let micros = (process_cpu() - cpu).as_secs_f64() * 1e6 / all as f64;
     ensure!(store.stored().queued == 0, "{} URLs are left", store.stored().queued);
     let done = (memory_bytes(cluster, &primaries)? - before - text as f64) / all as f64;
     forget(cluster, &primaries)?;
-    Ok([waiting, done])
+    Ok(([waiting, done], micros))
 }
 
 fn settled(url: String, depth: u16, found_in: u64) -> Settled {
@@ -215,8 +219,8 @@ fn cpu_seconds(cluster: &RedisCluster, primaries: &[usize]) -> anyhow::Result<f6
     Ok(sum)
 }
 
-/// URLs that are offered per second of a primary's processor.
-fn rate(cluster: &RedisCluster, options: &RedisExperiment, hosts_a_batch: u64) -> anyhow::Result<f64> {
+/// URLs that are offered per second of a primary's processor, and what each takes here.
+fn rate(cluster: &RedisCluster, options: &RedisExperiment, hosts_a_batch: u64) -> anyhow::Result<(f64, f64)> {
     let primaries = primaries(cluster)?;
     let mut store = open(cluster, "r:", (0..PARTITIONS).collect())?;
     let mut random = Random { seed: options.seed, drawn: 0 };
@@ -231,7 +235,7 @@ fn rate(cluster: &RedisCluster, options: &RedisExperiment, hosts_a_batch: u64) -
         known[host as usize] = before;
     }
     let (mut offers, mut new, mut expected) = (0, 0, 0);
-    let cpu = cpu_seconds(cluster, &primaries)?;
+    let (cpu, own) = (cpu_seconds(cluster, &primaries)?, process_cpu());
     while offers < options.urls {
         let mut batch = Vec::new();
         let first = random.below(hosts);
@@ -249,9 +253,10 @@ fn rate(cluster: &RedisCluster, options: &RedisExperiment, hosts_a_batch: u64) -
         new += offer(&mut store, batch)?;
     }
     let cpu = cpu_seconds(cluster, &primaries)? - cpu;
+    let micros = (process_cpu() - own).as_secs_f64() * 1e6 / offers as f64;
     ensure!(new == expected, "{new} URLs were new, and {expected} should have been");
     forget(cluster, &primaries)?;
-    Ok(offers as f64 / cpu)
+    Ok((offers as f64 / cpu, micros))
 }
 
 /// Numbers by a seed.

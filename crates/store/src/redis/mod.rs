@@ -44,7 +44,8 @@ use self::cluster::Cluster;
 use self::commit::Plan;
 use self::keys::Keys;
 use self::values::{
-    Entry, HostRecord, Partition, Sums, bytes, list, pack, partition_and_number, place_of, senseless, unpack,
+    Entry, HostRecord, Partition, Seen, Sums, bytes, list, pack, partition_and_number, place_of, senseless,
+    unpack,
 };
 use crate::recent::Recent;
 use crate::{Error, Known, Result, Store, StoreLimits};
@@ -109,6 +110,8 @@ pub struct RedisStore {
     handed: HashMap<Host, Taken>,
     /// What the commit that is being planned makes of leaves of its host.
     leaves: HashMap<u32, Vec<(u64, Entry)>>,
+    /// What is known of URLs that are about to be settled, and whether they were handed over.
+    looked_up: HashMap<[u8; 12], (Option<Seen>, Option<Entry>)>,
     /// The pages of records that were asked for lately.
     pages: HashMap<u64, Option<String>>,
     /// Where the round goes on: a partition, and a host of it.
@@ -141,6 +144,7 @@ impl RedisStore {
             recent: Recent::new(RandomState::new().hash_one(0)),
             handed: HashMap::new(),
             leaves: HashMap::new(),
+            looked_up: HashMap::new(),
             pages: HashMap::new(),
             hand: (0, 0),
         };

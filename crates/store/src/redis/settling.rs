@@ -37,6 +37,35 @@ impl RedisStore {
         Ok(place)
     }
 
+    /// Writes several records, and asks before it does for all that it has to know. Adds their places to `places`; after an error
+    /// those that are not among them have not been written.
+    pub fn append_all(&mut self, records: &[Record], places: &mut Vec<u64>) -> Result<()> {
+        let settled = records.iter().filter_map(|record| match record {
+            Record::Settled(settled) => identify(&settled.url),
+            _ => None,
+        });
+        let (hosts, prints): (Vec<Host>, Vec<[u8; 12]>) =
+            settled.map(|(host, print)| (host, print.0)).unzip();
+        self.load(&hosts)?;
+        let mut commands = Vec::new();
+        for (host, print) in hosts.iter().zip(&prints) {
+            let record = self.hosts.get(host).ok_or_else(|| senseless("a host is missing"))?;
+            commands.extend(self.get_seen_and_taken(host, record, print));
+        }
+        let mut answers = self.cluster.get_mut().read(commands)?.into_iter();
+        self.looked_up.clear();
+        for (host, print) in hosts.iter().zip(prints) {
+            let record = self.hosts.get(host).ok_or_else(|| senseless("a host is missing"))?;
+            self.looked_up.insert(print, read_seen_and_taken(record, &mut answers)?);
+        }
+        let appended = records.iter().try_for_each(|record| {
+            places.push(self.append(record)?);
+            Ok(())
+        });
+        self.looked_up.clear();
+        appended
+    }
+
     /// Where a record belongs: with its host, or else with the first partition that is held.
     fn partition_for(&self, record: &Record) -> Result<u16> {
         let host = match record {
@@ -146,20 +175,25 @@ impl RedisStore {
         record: &HostRecord,
         print: &[u8; 12],
     ) -> Result<(Option<Seen>, Option<Entry>)> {
-        if record.known == 0 {
-            return Ok((None, None));
+        // Only once: it is about to change.
+        if let Some(found) = self.looked_up.remove(print) {
+            return Ok(found);
         }
-        let number = partition_of(host);
-        let bucket = self.keys.bucket(host, bucket_of(print, record.buckets));
-        let mut commands = vec![(number, cmd("HGET").arg(bucket).arg(&print[..]).clone())];
+        let commands = self.get_seen_and_taken(host, record, print);
+        let answers = self.cluster.get_mut().read(commands)?;
+        read_seen_and_taken(record, &mut answers.into_iter())
+    }
+
+    fn get_seen_and_taken(&self, host: &Host, record: &HostRecord, print: &[u8; 12]) -> Vec<(u16, Cmd)> {
+        let (number, mut commands) = (partition_of(host), Vec::new());
+        if record.known > 0 {
+            let bucket = self.keys.bucket(host, bucket_of(print, record.buckets));
+            commands.push((number, cmd("HGET").arg(bucket).arg(&print[..]).clone()));
+        }
         if record.taken > 0 {
             commands.push((number, cmd("HGET").arg(self.keys.taken(host)).arg(&print[..]).clone()));
         }
-        let mut answers = self.cluster.get_mut().read(commands)?.into_iter();
-        let mut next = || answers.next().map_or(Ok(None), bytes);
-        let (seen, taken) = (next()?, next()?);
-        let seen = seen.map(|seen| unpack(&seen)).transpose()?;
-        Ok((seen, taken.map(|entry| unpack(&entry)).transpose()?))
+        commands
     }
 
     /// The record at a place.
@@ -227,6 +261,17 @@ impl RedisStore {
         plan.add("LSET", self.keys.records(partition, chunk), 2, vec![at.to_string().into_bytes(), entry]);
         Ok(())
     }
+}
+
+/// The answers to what was asked about a URL of a host.
+fn read_seen_and_taken(
+    record: &HostRecord,
+    answers: &mut impl Iterator<Item = Value>,
+) -> Result<(Option<Seen>, Option<Entry>)> {
+    let mut next = |is_asked: bool| if is_asked { answers.next().map_or(Ok(None), bytes) } else { Ok(None) };
+    let (seen, taken) = (next(record.known > 0)?, next(record.taken > 0)?);
+    let seen = seen.map(|seen| unpack(&seen)).transpose()?;
+    Ok((seen, taken.map(|entry| unpack(&entry)).transpose()?))
 }
 
 /// What is kept of a record once all that it found is admitted: all but its links. What a seed leads to stays, because the

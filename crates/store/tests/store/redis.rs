@@ -121,6 +121,39 @@ fn agents_send_each_other_what_they_find_and_hand_partitions_over() {
 }
 
 #[test]
+fn records_are_appended_together_as_one_by_one() {
+    let options = options(NO_LIMITS);
+    let mut store = RedisStore::open(&options).unwrap();
+    offer(&mut store, (0..9).map(page));
+    store.take(&host("a.example"), 5, false, Wall(0)).unwrap();
+    // One of them twice, one that was not taken, one that nobody knows, and one of another host.
+    let end = |url: &str, outcome| Record::Settled(settled(url, outcome));
+    let done = || Outcome::Answered { status: 200 };
+    let records = [
+        end(&page(0), retry(50)),
+        end(&page(0), retry(70)),
+        end(&page(1), done()),
+        end(&page(7), done()),
+        end(&page(99), done()),
+        end(&page(1), retry(60)),
+        end("http://b.example/", retry(10)),
+        Record::RunStarted { at: Wall(1) },
+    ];
+    let mut places = Vec::new();
+    store.append_all(&records, &mut places).unwrap();
+    store.flush().unwrap();
+    assert_eq!(places.len(), records.len());
+    for (place, record) in places.iter().zip(&records) {
+        assert_eq!(store.record(*place).unwrap(), *record);
+    }
+    let stored = store.stored();
+    assert_eq!((stored.known, stored.queued), (11, 9));
+    let taken = store.take(&host("a.example"), 99, false, Wall(69)).unwrap();
+    let paths: Vec<&str> = taken.due.iter().map(|due| due.url.path()).collect();
+    assert_eq!((paths, taken.next), (vec!["/1", "/5", "/6", "/8"], Some(Wall(70))));
+}
+
+#[test]
 fn a_partition_that_is_lost_costs_no_other() {
     let options = options(NO_LIMITS);
     let (a, b) = (host("a.example"), host("b.example"));
