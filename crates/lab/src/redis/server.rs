@@ -11,14 +11,17 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ends the server when its own input ends, and removes its files unless told to keep them.
+/// Ends the server when its own input ends, and removes its files unless told to keep them. The last one removes the cluster's
+/// directory.
 const GUARD: &str = r#"
 "$0" "$1/redis.conf" >"$1/out" 2>&1 &
 echo $!
 read -r word
 kill -9 $! 2>/dev/null
 wait 2>/dev/null
-test "$word" = keep || rm -rf "$1"
+test "$word" = keep && exit
+rm -rf "$1"
+ls -d "${1%/*}"/[0-9]* >/dev/null 2>&1 || rm -rf "${1%/*}"
 "#;
 
 pub(super) struct Server {
