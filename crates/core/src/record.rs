@@ -334,6 +334,8 @@ pub struct RobotsRecord {
     pub bytes: u64,
     /// The HTTP status, if there was an answer.
     pub status: Option<u16>,
+    /// Whether a server was asked, and not another agent.
+    pub asked: bool,
     /// What it means.
     pub outcome: RobotsOutcome,
     /// Where the answer is archived, if one was.
@@ -370,6 +372,8 @@ pub enum RobotsOutcome {
     Elsewhere,
     /// They cannot be had now: nothing is allowed.
     Unreachable(Failure),
+    /// They were sent to the agent that wants them.
+    ForAnother,
 }
 
 /// What is remembered of a host's wishes and troubles.

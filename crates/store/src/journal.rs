@@ -194,6 +194,7 @@ mod tests {
                 took: Default::default(),
                 bytes: 2,
                 status: Some(200),
+                asked: true,
                 outcome: RobotsOutcome::Elsewhere,
                 capture: None,
                 found: found(count),

@@ -81,6 +81,9 @@ impl Agent {
                     self.fail_errand(&errand, now, out);
                     continue;
                 }
+                if errand.asker.is_some() {
+                    return self.request(index, Task::ForAnother(errand), now, out);
+                }
                 // One that has left does not wait for it any more.
                 let Some(home) = self.bench.find(&errand.origin.host) else { continue };
                 return self.request(index, Task::Rules { home, errand }, now, out);
@@ -112,7 +115,7 @@ impl Agent {
             let origin = Origin::of(&due.url);
             match self.word_on(index, &due.url, &origin, now) {
                 Word::Ask { url, hops } => {
-                    let errand = Errand { origin, url, hops, until: Mono::NEVER };
+                    let errand = Errand { origin, url, hops, until: Mono::NEVER, asker: None };
                     return self.request(index, Task::Rules { home: index, errand }, now, out);
                 }
                 Word::Recall { place } => {
@@ -220,6 +223,16 @@ impl Agent {
                 attempt: due.attempts + 1,
                 new_connection: self.bench.host(host).closed_urls.contains(&due.url),
             },
+            Task::ForAnother(errand) => Order {
+                fetch,
+                url: errand.url.clone(),
+                addresses,
+                purpose: Purpose::Robots { etag: None, last_modified: None },
+                via: None,
+                depth: 0,
+                attempt: 1,
+                new_connection: false,
+            },
             Task::Rules { home, errand } => {
                 let of = self.bench.host(*home).rules_of(&errand.origin);
                 let copy = of.and_then(|of| of.rules.as_ref());
@@ -247,6 +260,7 @@ impl Agent {
         match task {
             Task::Page(due) => host.head.push_front(due),
             Task::Rules { home, errand } if home != index => host.errands.push_front(errand),
+            Task::ForAnother(errand) => host.errands.push_front(errand),
             // The host's own rules are asked for again as long as they are missing.
             Task::Rules { .. } => {}
         }
@@ -256,6 +270,10 @@ impl Agent {
     fn refuse(&mut self, index: u32, task: Task, now: Now, out: &mut Vec<Action>) {
         match task {
             Task::Rules { home, errand } if home != index => {
+                self.fail_errand(&errand, now, out);
+                self.settle_in(index, now);
+            }
+            Task::ForAnother(errand) => {
                 self.fail_errand(&errand, now, out);
                 self.settle_in(index, now);
             }
@@ -308,7 +326,10 @@ impl Agent {
     }
 
     /// Tells a host that its rules will not be delivered, if it still waits for them.
-    fn fail_errand(&mut self, errand: &Errand, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn fail_errand(&mut self, errand: &Errand, now: Now, out: &mut Vec<Action>) {
+        if errand.asker.is_some() {
+            return self.deliver_rules(errand, Err(Failure::RobotsUnreachable), out);
+        }
         if let Some(home) = self.bench.find(&errand.origin.host)
             && self.bench.host(home).place() == Place::Elsewhere
         {

@@ -163,6 +163,18 @@ impl Agent {
 
     /// Has all hosts of these partitions leave the workbench; false as long as something is under way for one of them.
     fn clear_bench(&mut self, partitions: &Partitions, now: Now, out: &mut Vec<Action>) -> bool {
+        let of_others: Vec<u32> = self
+            .bench
+            .hosts()
+            .filter(|(_, host)| partitions.contains(host.partition))
+            .filter(|(_, host)| host.errands.iter().any(|errand| errand.asker.is_some()))
+            .map(|(index, _)| index)
+            .collect();
+        for index in of_others {
+            for errand in std::mem::take(&mut self.bench.host_mut(index).errands) {
+                self.fail_errand(&errand, now, out);
+            }
+        }
         let mut leaving = Vec::new();
         for (index, host) in self.bench.hosts().filter(|(_, host)| partitions.contains(host.partition)) {
             let waits = host.errands.iter().any(|errand| now.mono < errand.until);

@@ -208,6 +208,12 @@ impl Agent {
             Message::Moved { handover, part } => self.on_moved(from, handover, part, now, out),
             Message::MoveAgain { handover } => self.on_move_again(from, handover, now, out),
             Message::Grant { tokens } => self.on_grant(from, tokens, out),
+            Message::AskRules { origin, url, hops } => {
+                self.on_ask_rules(from, origin, &url, hops, now, out);
+            }
+            Message::Rules { origin, url, hops, result } => {
+                self.on_rules(&origin, &url, hops, *result, now, out);
+            }
             Message::Granted { tokens } => {
                 if let Some(granting) = self.site.granting.get_mut(&from) {
                     for (partition, epoch) in tokens {

@@ -12,6 +12,7 @@
 
 mod away;
 mod dispatch;
+mod errands;
 mod event;
 mod handover;
 mod members;
@@ -32,7 +33,7 @@ use self::site::Site;
 use crate::assign::partition_of;
 use crate::frontier::{Alarm, Errand, HostState, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
-use crate::record::{Block, Found, How, Outcome, Record, Settled};
+use crate::record::{Block, Found, How, Outcome, Record, RobotsOutcome, Settled};
 use crate::robots::SharedRobots;
 use crate::scope::Scope;
 use crate::settings::Settings;
@@ -68,6 +69,8 @@ enum Task {
         home: u32,
         errand: Errand,
     },
+    /// A robots.txt for a host of another agent.
+    ForAnother(Errand),
 }
 
 /// The wish to end, and until when what is in flight may go on.
@@ -196,13 +199,15 @@ impl Agent {
                 self.widen_scope(&settled.found);
             }
             Record::Robots(robots) => {
-                let index = self.index_known(&robots.origin.host, kept, now);
                 if let Ok(url) = Url::parse(&robots.url) {
                     // It may be another host that was asked.
                     self.index_known(&Host::of(&url), kept, now);
                 }
-                self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
-                self.rules_are_at(index, robots, place);
+                if robots.outcome != RobotsOutcome::ForAnother {
+                    let index = self.index_known(&robots.origin.host, kept, now);
+                    self.keep_rules(index, &robots.origin, robots.at, &robots.outcome);
+                    self.rules_are_at(index, robots, place);
+                }
                 self.touch_earlier_run(robots.at);
             }
             Record::Host(record) => {
@@ -413,7 +418,9 @@ impl Agent {
                 }
             }
         }
-        if let (Record::Robots(robots), Some(index)) = (&*record, of) {
+        if let (Record::Robots(robots), Some(index)) = (&*record, of)
+            && robots.outcome != RobotsOutcome::ForAnother
+        {
             self.rules_are_at(index, robots, place);
         }
         if !self.site.is_alone() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Action, Agent, Answer, Content, Cut, Fetched};
+use crate::assign::partition_of;
 use crate::frontier::{Errand, Place, Rules, RulesOf, Trouble};
 use crate::limits::{ERRANDS_MAX, LOCATION_BYTES_MAX};
 use crate::politeness;
@@ -102,6 +103,7 @@ impl Agent {
             took: fetched.ended.since(fetched.started),
             bytes,
             status,
+            asked: true,
             outcome: outcome.clone(),
             capture: None,
             found,
@@ -135,6 +137,7 @@ impl Agent {
                 let failure = if server == home { failure } else { Failure::RobotsUnreachable };
                 self.rules_unreachable(home, origin, failure, retry_after, now, out);
             }
+            RobotsOutcome::ForAnother => {}
             // A host whose rules are elsewhere has not recovered before they were had.
             RobotsOutcome::Elsewhere => {
                 if let Some(target) = target {
@@ -168,7 +171,7 @@ impl Agent {
     }
 
     /// What an answer to a request for robots.txt means, and where it redirects to.
-    fn read_rules(
+    pub(super) fn read_rules(
         &self,
         home: u32,
         origin: &Origin,
@@ -234,7 +237,9 @@ impl Agent {
                 }
                 return Vec::new();
             }
-            RobotsOutcome::Elsewhere | RobotsOutcome::Unreachable(_) => return Vec::new(),
+            RobotsOutcome::Elsewhere | RobotsOutcome::Unreachable(_) | RobotsOutcome::ForAnother => {
+                return Vec::new();
+            }
         };
         let found = self.sitemaps(&robots.sitemaps);
         // The names of the sitemaps have done their work; what is kept for each host should be small.
@@ -346,7 +351,7 @@ impl Agent {
     }
 
     /// Follows a redirect of a robots.txt, in the queue of the host it leads to.
-    fn follow_rules(
+    pub(super) fn follow_rules(
         &mut self,
         (home, server): (u32, u32),
         origin: &Origin,
@@ -354,6 +359,9 @@ impl Agent {
         now: Now,
         out: &mut Vec<Action>,
     ) {
+        if !self.site.may_ask(partition_of(&Host::of(&target))) {
+            return self.ask_another(home, origin, (target, hops), now, out);
+        }
         let to = self.bench.index(&Host::of(&target));
         if to == home {
             self.rules_of_mut(home, origin).moved = Some(Box::new((target, hops)));
@@ -362,19 +370,23 @@ impl Agent {
         if self.bench.host(to).errands.len() >= ERRANDS_MAX || self.blocked(to) {
             return self.rules_unreachable(home, origin, Failure::RobotsUnreachable, None, now, out);
         }
-        // The whole detour has one limit: a second host on the way does not start it again.
-        let until = match self.bench.host(home).place() {
-            Place::Elsewhere => self.bench.host(home).until(),
-            _ => now.mono + self.settings.robots_elsewhere_max,
-        };
-        if self.bench.host(home).place() != Place::Elsewhere {
-            self.bench.put_until(home, Place::Elsewhere, until);
-        }
-        let errand = Errand { origin: origin.clone(), url: target, hops, until };
+        let until = self.wait_elsewhere(home, now);
+        let errand = Errand { origin: origin.clone(), url: target, hops, until, asker: None };
         self.bench.host_mut(to).errands.push_back(errand);
         if to != server && self.is_at_rest(to) {
             self.settle_in(to, now);
         }
+    }
+
+    /// Has a host wait for its rules, and says until when. The whole detour has one limit: a second host on the way does not
+    /// start it again.
+    pub(super) fn wait_elsewhere(&mut self, home: u32, now: Now) -> Mono {
+        if self.bench.host(home).place() == Place::Elsewhere {
+            return self.bench.host(home).until();
+        }
+        let until = now.mono + self.settings.robots_elsewhere_max;
+        self.bench.put_until(home, Place::Elsewhere, until);
+        until
     }
 
     /// A host whose rules were had elsewhere goes on.

@@ -44,6 +44,7 @@ impl Agent {
                 self.page_fetched(index, due, &contacted, &mut fetched, now, out);
             }
             Task::Rules { home, errand } => self.rules_fetched((home, index), errand, &mut fetched, now, out),
+            Task::ForAnother(errand) => self.fetched_for_another(index, &errand, &mut fetched, now, out),
         }
         // Only now: the answer may have been the robots.txt that asks for a longer delay.
         let asked = !contacted.is_empty();

@@ -94,7 +94,7 @@ impl Totals {
             }
             Record::Robots(robots) => {
                 self.bytes += robots.bytes;
-                self.requests += 1;
+                self.requests += u64::from(robots.asked);
                 if let RobotsOutcome::Unreachable(failure) = robots.outcome {
                     *self.failures.entry(failure).or_default() += 1;
                 }

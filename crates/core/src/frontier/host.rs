@@ -12,6 +12,7 @@ use crate::assign::partition_of;
 use crate::limits::{ORIGINS_MAX, TROUBLED_URLS_MAX};
 use crate::record::{Failure, HostRecord};
 use crate::robots::Robots;
+use crate::site::AgentId;
 use crate::time::{Mono, Now, Wall};
 use crate::url::{AddressKey, Fingerprint, Host, Origin, Url};
 
@@ -210,6 +211,8 @@ pub struct Errand {
     pub hops: u8,
     /// Nobody waits for the answer after this.
     pub until: Mono,
+    /// The agent that it is for, if that is another one.
+    pub asker: Option<AgentId>,
 }
 
 /// The last few URLs of a host that something happened to. Few hosts have any.

@@ -1,12 +1,14 @@
 //! What agents of a site tell each other. Any message may be lost, late, twice or out of order.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{AgentId, Member, Members};
 use crate::frontier::HostMemo;
-use crate::record::Found;
+use crate::record::{Failure, Found};
 use crate::time::Wall;
-use crate::url::{Fingerprint, Host};
+use crate::url::{Fingerprint, Host, Origin};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +74,26 @@ pub enum Message {
         /// As in [`Message::Move`].
         handover: (u64, u64),
     },
+    /// The rules of a host of the sender are said to be at a host of the receiver.
+    AskRules {
+        /// Whose rules they are.
+        origin: Origin,
+        /// Where they are.
+        url: String,
+        /// Redirects so far.
+        hops: u8,
+    },
+    /// Here they are, or why they are not.
+    Rules {
+        /// As in [`Message::AskRules`].
+        origin: Origin,
+        /// As in [`Message::AskRules`].
+        url: String,
+        /// As in [`Message::AskRules`].
+        hops: u8,
+        /// What the server said.
+        result: Box<Result<RulesAnswer, Failure>>,
+    },
     /// These tokens are passed on to the receiver.
     Grant {
         /// The partitions, and their epochs from now on.
@@ -82,6 +104,21 @@ pub enum Message {
         /// As in [`Message::Grant`].
         tokens: Vec<(u16, u32)>,
     },
+}
+
+/// What a server said when it was asked for rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesAnswer {
+    /// The HTTP status.
+    pub status: u16,
+    /// Whether the body is, as far as it counts.
+    pub is_whole: bool,
+    /// The Location header.
+    pub location: Option<String>,
+    /// How long Cache-Control lets it be used.
+    pub max_age: Option<Duration>,
+    /// The text of the robots.txt, as far as it counts.
+    pub body: Vec<u8>,
 }
 
 /// What an agent says of itself before it is in a site.

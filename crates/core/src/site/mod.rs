@@ -9,7 +9,7 @@ mod partitions;
 mod tokens;
 
 pub use members::{AgentId, Member, Members, OtherSite, Standing};
-pub use message::{Greeting, LinkedPage, Message, Moved, MovedHost, SeenUrl, Waiting};
+pub use message::{Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, Waiting};
 pub use partitions::Partitions;
 pub use tokens::{Token, Tokens};
 

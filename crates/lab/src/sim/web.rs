@@ -183,7 +183,7 @@ impl Plan {
     pub(super) fn of_site(seed: u64) -> Plan {
         let mut random = Random::fork(seed, "web of a site");
         let count = 50 + random.below(11) as usize;
-        Plan::of(seed, (0..count).map(|index| host_of_site(&mut random, index)).collect(), true)
+        Plan::of(seed, (0..count).map(|index| host_of_site(&mut random, index, count)).collect(), true)
     }
 
     fn of(seed: u64, hosts: Vec<HostPlan>, of_site: bool) -> Plan {
@@ -449,7 +449,7 @@ pub(super) fn given_for_others() -> Given {
     Given { disallow_private: true, ..Given::default() }
 }
 
-fn host_of_site(random: &mut Random, index: usize) -> HostPlan {
+fn host_of_site(random: &mut Random, index: usize, count: usize) -> HostPlan {
     let given = Given {
         disallow_private: random.percent(70),
         disallow_all: false,
@@ -464,8 +464,9 @@ fn host_of_site(random: &mut Random, index: usize) -> HostPlan {
     let rules = match random.below(100) {
         0..25 => Rules::Missing,
         25..75 => Rules::Given(given),
-        75..85 => Rules::FailFirst(1 + random.below(2) as u32, trouble, given),
-        _ => Rules::Moved(given),
+        75..83 => Rules::FailFirst(1 + random.below(2) as u32, trouble, given),
+        83..91 => Rules::Moved(given),
+        _ => Rules::Elsewhere((index + 1 + random.below(count as u64 - 1) as usize) % count),
     };
     let dns = if random.percent(7) { Name::FailFirst(1) } else { Name::Good };
     let took = if random.percent(8) { 3_000 } else { 20 + random.below(500) };

@@ -482,6 +482,7 @@ fn robots(found: Vec<Found>) -> Record {
         took: Duration::from_secs(1),
         bytes: 5,
         status: Some(200),
+        asked: true,
         outcome: RobotsOutcome::None { fresh_until: Wall(2) },
         capture: Some(pointer(1)),
         found,
