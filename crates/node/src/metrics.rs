@@ -189,6 +189,7 @@ pub fn text(status: &Status, elapsed: Duration) -> String {
         ("backing_off", hosts.backing_off),
         ("retrying", hosts.retrying),
         ("blocked", hosts.blocked),
+        ("leaving", hosts.leaving),
         ("away", hosts.away),
     ];
     page.many("hosts", "gauge", "Hosts by where they are", "place", places);

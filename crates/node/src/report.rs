@@ -362,7 +362,7 @@ const fn place(
     Place { name, one, many, count }
 }
 
-const PLACES: [Place; 11] = [
+const PLACES: [Place; 12] = [
     place("fetching", "being asked", "being asked", |hosts| hosts.fetching),
     place("ready", "ready", "ready", |hosts| hosts.ready),
     place("delay", "waiting for its delay", "waiting for their delay", |hosts| hosts.delay),
@@ -372,6 +372,7 @@ const PLACES: [Place; 11] = [
     place("backing_off", "backing off", "backing off", |hosts| hosts.backing_off),
     place("retrying", "waiting to retry", "waiting to retry", |hosts| hosts.retrying),
     place("blocked", "blocked", "blocked", |hosts| hosts.blocked),
+    place("leaving", "about to be another agent's", "about to be other agents'", |hosts| hosts.leaving),
     place("idle", "idle", "idle", |hosts| hosts.idle),
     place("away", "not in memory", "not in memory", |hosts| hosts.away),
 ];
