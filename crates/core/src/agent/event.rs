@@ -456,6 +456,8 @@ pub enum Control {
     Pause,
     /// Go on.
     Resume,
+    /// An agent of the site will not come back: others take over what it held.
+    Forget(AgentId),
     /// Settle what is in flight and end.
     Stop(StopReason),
 }

@@ -51,7 +51,7 @@ impl Agent {
         if self.site.is_alone() {
             return;
         }
-        self.site.next_beat = now.mono;
+        (self.site.next_beat, self.site.orphans_at) = (now.mono, now.mono + MINT_WAIT);
         let agents: Vec<AgentId> = self.site.members.present().map(|(id, _)| id).collect();
         self.site.outbox.start(agents.into_iter());
         if let (true, Some(greeting)) = (self.site.members.is_founded(), self.introduce()) {
@@ -137,26 +137,38 @@ impl Agent {
 
     /// Makes tokens anew whose holder is gone, where this agent is next.
     fn mint(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Some(gone_at) = self.site.gone_at.filter(|at| now.mono.since(*at) >= MINT_WAIT) else { return };
+        if now.mono < self.site.orphans_at {
+            return;
+        }
+        // What is on its way to the disk is not made a second time.
+        self.site.orphans_at = now.mono + MINT_WAIT;
         let site = &self.site;
+        if !site.members.iter().any(|(id, _)| site.is_gone(id)) {
+            return;
+        }
         let is_heard = |id: &AgentId| {
             let peer = site.peers.get(id);
             !site.is_well(*id, now.mono)
                 || peer.is_some_and(|peer| peer.said.is_some() && peer.said == peer.known)
         };
-        if !site.others().all(|id| is_heard(&id)) || now.mono < gone_at {
+        let me = site.me();
+        if !site.others().all(|id| is_heard(&id)) || site.is_gone(me) {
             return;
         }
-        let me = site.me();
         let orphans = site.tokens.iter().filter(|(_, token)| site.is_gone(token.holder));
         let mine = orphans.filter(|(partition, _)| site.heir(*partition) == Some(me));
         let tokens: Vec<(u16, Token)> =
             mine.map(|(at, token)| (at, Token { holder: me, epoch: token.epoch + 1 })).collect();
+        let gone: Vec<AgentId> =
+            self.site.members.iter().map(|(id, _)| id).filter(|id| site.is_gone(*id)).collect();
+        for id in gone {
+            if !self.site.tokens.iter().any(|(_, token)| token.holder == id) {
+                self.site.outbox.forget(id);
+            }
+        }
         if tokens.is_empty() {
             return;
         }
-        // What is on its way to the disk is not made a second time.
-        self.site.gone_at = None;
         for (partition, _) in &tokens {
             self.site.came.insert(*partition, now.mono + MINTED_WAIT);
         }
@@ -249,6 +261,14 @@ impl Agent {
         }
     }
 
+    /// The operator says that an agent will not come back.
+    pub(super) fn forget(&mut self, id: AgentId, now: Now, out: &mut Vec<Action>) {
+        let mut members = self.site.members.clone();
+        if members.set_standing(id, Standing::Gone) {
+            self.learn_members(&members, now, out);
+        }
+    }
+
     /// Takes in a list of members, and writes it down if it is news.
     fn learn_members(&mut self, members: &Members, now: Now, out: &mut Vec<Action>) {
         let gone = |site: &Site| site.members.iter().filter(|(id, _)| site.is_gone(*id)).count();
@@ -263,7 +283,7 @@ impl Agent {
             self.site.ring = self.site.members.ring();
         }
         if gone(&self.site) > gone_before {
-            self.site.gone_at = Some(now.mono);
+            self.site.orphans_at = now.mono + MINT_WAIT;
         }
         self.write(Record::Members(self.site.members.clone()), None, None, out);
     }
@@ -331,6 +351,12 @@ impl Agent {
         match record {
             Record::Tokens(tokens) => {
                 let held_before = self.site.held.clone();
+                for (partition, token) in tokens {
+                    let before = self.site.tokens.get(*partition).holder;
+                    if before != token.holder {
+                        self.site.outbox.moves(before, token.holder);
+                    }
+                }
                 self.site.take_tokens(tokens);
                 for (partition, _) in tokens {
                     if self.site.held.contains(*partition) && !held_before.contains(*partition) {

@@ -450,6 +450,7 @@ impl Agent {
             }
             Control::Pause => self.paused = true,
             Control::Resume => self.paused = false,
+            Control::Forget(id) => self.forget(id, now, out),
             Control::Stop(reason) => self.stop(reason, now),
         }
     }

@@ -97,6 +97,11 @@ impl Outbox {
         self.look = true;
     }
 
+    /// An agent is gone, and others have all that it held.
+    pub(super) fn forget(&mut self, id: AgentId) {
+        self.routes.remove(&id);
+    }
+
     /// What waits may be able to go on.
     pub(super) fn wants_a_look(&mut self) {
         self.look = true;

@@ -72,8 +72,8 @@ pub(super) struct Site {
     pub(super) met: BTreeMap<AgentId, Greeting>,
     /// Counts the changes of what is held here, in this run.
     pub(super) holds: u64,
-    /// When somebody was last found to be gone.
-    pub(super) gone_at: Option<Mono>,
+    /// When to look for tokens whose holders are gone.
+    pub(super) orphans_at: Mono,
     pub(super) next_beat: Mono,
     pub(super) replies: BTreeMap<Ticket, Reply>,
     /// Tokens that were passed on, and not confirmed.
@@ -122,7 +122,7 @@ impl Site {
             peers: BTreeMap::new(),
             met: BTreeMap::new(),
             holds: 0,
-            gone_at: None,
+            orphans_at: Mono(0),
             next_beat: Mono(0),
             replies: BTreeMap::new(),
             granting: BTreeMap::new(),
@@ -167,7 +167,9 @@ impl Site {
     fn refresh(&mut self) {
         self.is_placed = false;
         if !self.is_alone() {
-            let open = self.held.iter().filter(|partition| !self.frozen.contains(*partition));
+            // Who was forgotten asks nothing more.
+            let is_gone = self.is_gone(self.me());
+            let open = self.held.iter().filter(|partition| !is_gone && !self.frozen.contains(*partition));
             self.open = Some(open.collect());
         }
     }
@@ -248,7 +250,7 @@ impl Site {
         let Ok(changed) = self.members.merge(other) else { return false };
         if self.members.shares() != shares {
             self.ring = self.members.ring();
-            self.is_placed = false;
+            self.refresh();
         }
         if !began && self.members.is_founded() {
             self.tokens = Tokens::of(&self.members);

@@ -245,6 +245,16 @@ impl Polite {
         self.blocked.retain(|_, level| crash.spares(*level));
     }
 
+    /// An agent was lost with all that it had written; `its` says which requests were its.
+    pub(super) fn lost(&mut self, its: &dyn Fn(Exchange) -> bool) {
+        for host in self.hosts.values_mut() {
+            host.facts.retain(|fact| !its(fact.exchange));
+        }
+        for address in self.addresses.values_mut() {
+            address.closed.retain(|closed| !its(closed.0));
+        }
+    }
+
     /// A new process begins. That several hosts of an address were busy is remembered only if it was acted upon.
     pub(super) fn restarted(&mut self) {
         self.addresses.values_mut().for_each(|address| address.busy.clear());

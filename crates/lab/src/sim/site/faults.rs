@@ -12,6 +12,8 @@ const FAULTS: (u64, u64) = (22, 20);
 pub(super) enum Fault {
     /// A process ends, and comes back on its disk.
     Kill { station: usize, back_after: Duration },
+    /// An agent is lost with its disk, and forgotten; another one comes in its place.
+    Lose { station: usize, back_after: Duration },
     /// A process stands still.
     Pause { station: usize, lasts: Duration },
     /// Nothing passes between two groups of agents: by their bits.
@@ -24,6 +26,7 @@ impl Fault {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Fault::Kill { .. } => "kill",
+            Fault::Lose { .. } => "loss",
             Fault::Pause { .. } => "pause",
             Fault::Cut { .. } => "cut",
             Fault::Storm { .. } => "storm",
@@ -34,6 +37,7 @@ impl Fault {
     pub(super) fn lasts(&self) -> Duration {
         match self {
             Fault::Kill { back_after: lasts, .. }
+            | Fault::Lose { back_after: lasts, .. }
             | Fault::Pause { lasts, .. }
             | Fault::Cut { lasts, .. }
             | Fault::Storm { lasts, .. } => *lasts,
@@ -59,5 +63,13 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
         };
         (at, fault)
     };
-    (0..count).map(draw).collect()
+    let mut faults: Vec<(Duration, Fault)> = (0..count).map(draw).collect();
+    // In some runs a disk is lost: then less can be promised.
+    let mut random = Random::fork(seed, "losses of a site");
+    if random.percent(25) {
+        let at = Duration::from_millis(random.below(within.as_millis() as u64));
+        let back_after = Duration::from_secs(30 + random.below(300));
+        faults.push((at, Fault::Lose { station: random.below(stations as u64) as usize, back_after }));
+    }
+    faults
 }

@@ -13,8 +13,9 @@ mod station;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use nephila_core::agent::{Event, FetchId};
+use nephila_core::agent::{Control, Event, FetchId};
 use nephila_core::settings::Settings;
+use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::Host;
 use nephila_node::config::{Compress, Config, Durability};
@@ -43,6 +44,8 @@ const STEPS_MAX: u64 = 4_000_000;
 const FAULTS_FOR: Duration = Duration::from_secs(3_600);
 /// How long the site has after the last of them.
 const REST: Duration = Duration::from_secs(3_600);
+/// When the operator says that an agent will not come back.
+const FORGET_AFTER: Duration = Duration::from_secs(20);
 /// How often it is looked whether everything is done.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -54,6 +57,8 @@ enum Happening {
     Restart(usize),
     Wake(usize),
     Fault(Fault),
+    /// The operator says that an agent will not come back.
+    Forget(AgentId),
     Look,
 }
 
@@ -82,6 +87,8 @@ struct Sim<'a> {
     twice: Twice,
     lost: Lost,
     faults_end: Mono,
+    /// A disk was lost: what only it held is lost too, and pages may be fetched again.
+    has_lost: bool,
     trace: Trace<'a>,
     report: Report,
 }
@@ -139,6 +146,7 @@ impl<'a> Sim<'a> {
             twice: Twice::default(),
             lost: Lost::default(),
             faults_end: Mono(0),
+            has_lost: false,
             trace,
             report: Report::default(),
         };
@@ -245,6 +253,7 @@ impl<'a> Sim<'a> {
                 }
             }
             Happening::Fault(fault) => self.strike(fault)?,
+            Happening::Forget(lost) => self.forget(lost)?,
             Happening::Look => return self.look(),
         }
         Ok(false)
@@ -267,6 +276,7 @@ impl<'a> Sim<'a> {
         self.trace.note(self.now, format_args!("fault {fault:?}"));
         let took_effect = match fault {
             Fault::Kill { station, back_after } => self.kill(station, back_after),
+            Fault::Lose { station, back_after } => self.lose(station, back_after),
             Fault::Pause { station, lasts } => {
                 let station_is_up =
                     self.stations[station].process.is_some() && !self.stations[station].is_paused;
@@ -318,6 +328,32 @@ impl<'a> Sim<'a> {
         self.twice.crashed(Crash::Kill, &theirs);
         self.after(back_after, Happening::Restart(index));
         true
+    }
+
+    /// Takes an agent away for good, with its disk.
+    fn lose(&mut self, index: usize, back_after: Duration) -> bool {
+        if !self.kill(index, back_after) {
+            return false;
+        }
+        self.has_lost = true;
+        self.polite.lost(&|exchange| self.owners.asked_by(exchange) == Some(index));
+        let lost = self.stations[index].renew(self.seed);
+        self.after(FORGET_AFTER, Happening::Forget(lost));
+        true
+    }
+
+    /// Tells an agent that another one will not come back, or waits for one to tell.
+    fn forget(&mut self, lost: AgentId) -> Result<(), Broken> {
+        let is_up = |station: &Station| station.process.is_some() && !station.is_paused;
+        match self.stations.iter().position(is_up) {
+            Some(index) => self.tell(index, Event::Control(Control::Forget(lost)))?,
+            None => self.after(FORGET_AFTER, Happening::Forget(lost)),
+        }
+        // The one that was told may be killed before it has told others.
+        if self.now < self.faults_end + REST / 2 {
+            self.after(FORGET_AFTER * 6, Happening::Forget(lost));
+        }
+        Ok(())
     }
 
     /// Whether everything is done: then the run ends.
@@ -393,6 +429,7 @@ impl<'a> Sim<'a> {
             return Err((Promise::OneOwner, format!("{held} partitions are held in the end")));
         }
         let lost = broken(Promise::NothingLost);
+        let mut lost_urls = 0;
         for (url, fate) in &self.plan.must {
             let mut found = None;
             for station in &mut self.stations {
@@ -405,7 +442,9 @@ impl<'a> Sim<'a> {
             }
             // Whoever settled it may have handed its host over since.
             let settled_once = self.lost.was_settled(url);
-            if !settled_once && found.is_none() {
+            if !settled_once && found.is_none() && self.has_lost {
+                lost_urls += 1;
+            } else if !settled_once && found.is_none() {
                 return Err(lost(format!("{url} may be fetched and was not settled")));
             }
             if let Some(settled) = found {
@@ -413,7 +452,9 @@ impl<'a> Sim<'a> {
             }
         }
         self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
-        let _ = self.seed;
+        if self.has_lost {
+            self.report.reached.insert("URLs lost with a disk".to_owned(), lost_urls);
+        }
         Ok(())
     }
 }

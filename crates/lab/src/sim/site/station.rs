@@ -81,6 +81,13 @@ impl Station {
         }
     }
 
+    /// Has another agent in this place, with a disk of its own. Says who it was.
+    pub(super) fn renew(&mut self, seed: u64) -> AgentId {
+        let mut random = Random::fork(seed, "an agent in the place of another");
+        self.disk = SimDisk::new(random.next());
+        std::mem::replace(&mut self.site.me, AgentId::from(random.next()))
+    }
+
     pub(super) fn next_wake(&mut self) -> Option<Mono> {
         self.process.as_mut().filter(|_| !self.is_paused)?.agent.next_wake()
     }
@@ -113,7 +120,7 @@ impl Sim<'_> {
             sync_due: false,
             ended: None,
         };
-        for url in self.lost.settled() {
+        for url in self.lost.settled().filter(|_| !self.has_lost) {
             let host = Url::parse(url).map(|url| Host::of(&url));
             let is_held = |host: &Host| {
                 process.agent.open_partitions().is_some_and(|open| open.contains(partition_of(host)))
@@ -267,8 +274,11 @@ impl Sim<'_> {
         let (took, started, exchange) = (reply.took, self.clock(index), self.exchanges);
         let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
         self.owners.begins(&flight.host, index).map_err(broken(Promise::OneOwner))?;
-        if !for_rules {
-            self.twice.begins(flight.url.as_str()).map_err(broken(Promise::NothingTwice))?;
+        if !for_rules && let Err(what) = self.twice.begins(flight.url.as_str()) {
+            if !self.has_lost {
+                return Err((Promise::NothingTwice, what));
+            }
+            self.reach("a page fetched again after a loss");
         }
         self.polite.begins(&self.plan, &flight.begin(), self.now).map_err(broken(Promise::Polite))?;
         let life = self.stations[index].life;
