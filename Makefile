@@ -6,7 +6,7 @@
 #   make demo     the lab's web and a crawl of it; touches no server but its own
 #   make bars     every experiment of the lab against its bars; slow, and best on a machine at rest
 #   make fuzz     every fuzz target for FUZZ_SECONDS (600), or only FUZZ_TARGETS="url warc"
-#   make nightly  bars, fuzz, and SIM_SEEDS (10000) seeds of the simulator
+#   make nightly  bars, fuzz, and SIM_SEEDS (10000) seeds of the simulator, of one agent and of sites
 #   make clean    removes what the above made
 #
 # Needed: Rust, a C compiler, Python 3.10 with pip, make. `make fuzz` also needs a C++ compiler, and installs cargo-fuzz.
@@ -58,6 +58,7 @@ bars:
 
 nightly: bars fuzz
 	$(NEPHILA) lab sim --seeds $(SIM_SEEDS)
+	$(NEPHILA) lab sim --site --seeds $(SIM_SEEDS)
 
 # What the fuzzer finds goes to fuzz/artifacts, what it learns to fuzz/target/corpus. A finding that is mended is copied to
 # fuzz/corpus, whose files are tests.

@@ -25,12 +25,15 @@ use super::super::levels::Level;
 use super::super::random::Random;
 use super::super::web::Meaning;
 use super::super::{Promise, SiteBug};
+use super::faults::Fault;
 use super::network::Parcel;
-use super::{Happening, Sim, ToProcess};
+use super::{FAULTS_FOR, Happening, Sim, ToProcess};
 
 const DIR: &str = "/crawl";
 const COMMIT_AFTER: Duration = Duration::from_millis(20);
 const SYNC_AFTER: Duration = Duration::from_secs(1);
+/// How long it takes at most to kill somebody on purpose, and to start it again.
+const STRIKE_LASTS: Duration = Duration::from_secs(30);
 
 /// One agent: its disk, and its process while there is one.
 pub(super) struct Station {
@@ -250,6 +253,9 @@ impl Sim<'_> {
     fn send(&mut self, index: usize, to: &str, message: Box<Message>) {
         let from = (index, self.stations[index].site.me);
         let Some(to) = self.stations.iter().position(|station| station.site.address == to) else { return };
+        if matches!(*message, Message::Move { .. } | Message::Moved { .. } | Message::Grant { .. }) {
+            self.strike_handover(index, to);
+        }
         match *message {
             Message::Move { part, .. } if part > 0 => self.reach("a handover of several parts"),
             Message::Move { .. } => self.reach("a handover"),
@@ -260,6 +266,17 @@ impl Sim<'_> {
         for wait in self.network.carry(index, to, self.now) {
             self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
         }
+    }
+
+    /// Handovers are short: now and then one of the two is killed on purpose while they are at it.
+    fn strike_handover(&mut self, from: usize, to: usize) {
+        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(6) {
+            return;
+        }
+        let station = if self.random.percent(50) { from } else { to };
+        let back_after = Duration::from_millis(100 + self.random.below(20_000));
+        let wait = Duration::from_micros(self.random.below(60_000));
+        self.after(wait, Happening::Fault(Fault::Kill { station, back_after }));
     }
 
     fn fetch(&mut self, index: usize, order: Order) -> Result<(), Broken> {
