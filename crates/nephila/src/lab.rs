@@ -61,6 +61,11 @@ pub(crate) fn command() -> Command {
             Command::new("sim")
                 .about("Run an agent under virtual time through crashes and faults, and check its promises")
                 .arg(flag("site", "Run a whole site of agents instead"))
+                .arg(option(
+                    "trace",
+                    "TEXT",
+                    "Run one seed, and tell of every event and action that contains this",
+                ))
                 .arg(option("seed", "N", "The seed, or the first of several [default: 0]"))
                 .arg(option("seeds", "N", "How many seeds [default: 1]"))
                 .arg(flag("json", "Print the outcome as one object")),
@@ -391,7 +396,11 @@ fn seconds(word: &str) -> Result<Duration, Failure> {
 fn simulate(matches: &ArgMatches) -> Ended {
     let first: u64 = number(matches, "seed", 0)?;
     let seeds: u64 = number(matches, "seeds", 1)?;
-    let run = if matches.get_flag("site") { sim::run_site } else { sim::run };
+    let site = matches.get_flag("site");
+    if let Some(text) = matches.get_one::<String>("trace") {
+        return trace(first, site, text);
+    }
+    let run = if site { sim::run_site } else { sim::run };
     let summary = sim::run_seeds(first..first.saturating_add(seeds), run, |summary| {
         if summary.runs.is_multiple_of(100) {
             display::note(&format!("{} of {seeds} seeds", summary.runs));
@@ -403,6 +412,25 @@ fn simulate(matches: &ArgMatches) -> Ended {
         crate::exit::print(summary_text(&summary))?;
     }
     Ok(u8::from(!summary.violations.is_empty()))
+}
+
+/// Runs one seed and prints the events and actions that contain a text.
+fn trace(seed: u64, site: bool, text: &str) -> Ended {
+    let mut failed = None;
+    let mut tell = |at: f64, line: &str| {
+        if line.contains(text) && failed.is_none() {
+            failed = crate::exit::print(format!("{at:.6} {line}\n")).err();
+        }
+    };
+    let outcome = if site { sim::run_site_traced(seed, &mut tell) } else { sim::run_traced(seed, &mut tell) };
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    crate::exit::print(match &outcome {
+        Ok(_) => "no promise was broken\n".to_owned(),
+        Err(violation) => format!("BROKEN: {violation}\n"),
+    })?;
+    Ok(u8::from(outcome.is_err()))
 }
 
 fn summary_text(summary: &sim::Summary) -> String {

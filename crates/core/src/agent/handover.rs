@@ -92,6 +92,21 @@ impl Agent {
         }
     }
 
+    /// What is in memory of hosts that were another's until now is out of date: the store knows more.
+    pub(super) fn forget_hosts_of(&mut self, partitions: &Partitions) {
+        for index in 0..self.bench.index_end() {
+            let is_old = self.bench.get(index).is_some_and(|host| {
+                let is_idle = matches!(host.place(), Place::Leaving | Place::Idle);
+                partitions.contains(host.partition) && is_idle && host.held == 0 && host.head.is_empty()
+            });
+            if is_old && let Some(host) = self.bench.remove(index) {
+                for rules in host.rules.into_iter().filter_map(|of| of.rules) {
+                    self.shared.give_back(rules.robots);
+                }
+            }
+        }
+    }
+
     /// Tokens were made anew elsewhere while this agent was away: it asks nothing more of their hosts.
     pub(super) fn give_back(&mut self, lost: Vec<(u16, Token)>, now: Now, out: &mut Vec<Action>) {
         let partitions: Vec<u16> = lost.iter().map(|(partition, _)| *partition).collect();

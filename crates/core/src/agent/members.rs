@@ -7,7 +7,7 @@ use super::site::{Reply, Site};
 use super::{Action, Agent, Ticket};
 use crate::limits::AGENTS_MAX;
 use crate::record::Record;
-use crate::site::{AgentId, Greeting, Member, Members, Message, SiteSettings, Standing, Token};
+use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Standing, Token};
 use crate::time::{Mono, Now};
 
 /// How often every other member hears that this one is well.
@@ -115,7 +115,7 @@ impl Agent {
                 }
             }
         }
-        self.grant_again(out);
+        self.grant_again(now, out);
         self.mint(now, out);
         if !self.site.is_placed {
             self.begin_handovers(now);
@@ -123,11 +123,24 @@ impl Agent {
     }
 
     /// Passes tokens on that were not confirmed.
-    fn grant_again(&mut self, out: &mut Vec<Action>) {
-        let gone: Vec<AgentId> =
-            self.site.granting.keys().copied().filter(|id| self.site.is_gone(*id)).collect();
+    fn grant_again(&mut self, now: Now, out: &mut Vec<Action>) {
+        let me = self.site.me();
+        let is_gone = |id: &AgentId| self.site.is_gone(*id);
+        let gone: Vec<AgentId> = self.site.granting.keys().copied().filter(is_gone).collect();
         for id in gone {
-            self.site.granting.remove(&id);
+            // Nobody else knows that it was to have them, and it never said that it has.
+            let passed = self.site.granting.remove(&id).unwrap_or_default();
+            let lost = passed
+                .into_iter()
+                .filter(|(at, epoch)| self.site.token(*at) == Token { holder: id, epoch: *epoch });
+            let tokens: Vec<(u16, Token)> =
+                lost.map(|(at, epoch)| (at, Token { holder: me, epoch: epoch + 1 })).collect();
+            for (partition, _) in &tokens {
+                self.site.came.insert(*partition, now.mono + MINTED_WAIT);
+            }
+            if !tokens.is_empty() {
+                self.write(Record::Tokens(tokens), None, None, out);
+            }
         }
         self.site.granting.retain(|_, tokens| !tokens.is_empty());
         for (id, tokens) in self.site.granting.clone() {
@@ -364,7 +377,9 @@ impl Agent {
                         *from = (*from).max(now.mono);
                     }
                 }
-                self.settle_in_of(&tokens.iter().map(|(partition, _)| *partition).collect(), now);
+                let partitions: Partitions = tokens.iter().map(|(partition, _)| *partition).collect();
+                self.forget_hosts_of(&partitions);
+                self.settle_in_of(&partitions, now);
                 // Something of their hosts may be due, and something may have waited for them.
                 self.away.want();
                 self.site.outbox.wants_a_look();

@@ -199,7 +199,7 @@ impl Agent {
                 self.widen_scope(&settled.found);
             }
             Record::Robots(robots) => {
-                if let Ok(url) = Url::parse(&robots.url) {
+                if let (true, Ok(url)) = (robots.asked, Url::parse(&robots.url)) {
                     // It may be another host that was asked.
                     self.index_known(&Host::of(&url), kept, now);
                 }

@@ -245,14 +245,11 @@ impl Polite {
         self.blocked.retain(|_, level| crash.spares(*level));
     }
 
-    /// An agent was lost with all that it had written; `its` says which requests were its.
-    pub(super) fn lost(&mut self, its: &dyn Fn(Exchange) -> bool) {
-        for host in self.hosts.values_mut() {
-            host.facts.retain(|fact| !its(fact.exchange));
-        }
-        for address in self.addresses.values_mut() {
-            address.closed.retain(|closed| !its(closed.0));
-        }
+    /// An agent was lost with all that it had, from others too. What hosts said before does not bind any more, but for the gaps
+    /// that every agent keeps.
+    pub(super) fn lost(&mut self) {
+        self.hosts.values_mut().for_each(|host| host.facts.clear());
+        self.addresses.values_mut().for_each(|address| address.closed.clear());
     }
 
     /// A new process begins. That several hosts of an address were busy is remembered only if it was acted upon.

@@ -258,6 +258,10 @@ impl Plan {
             78..81 => Page::Flaky(fails, Trouble::Timeout),
             81..84 => Page::Flaky(fails, Trouble::CutShort),
             84..86 => Page::Flaky(fails, Trouble::Reset),
+            // Rules that were had elsewhere end the back-off of such a host, which the checker of manners does not see.
+            86..92 if self.of_site && matches!(self.hosts[index].rules, Rules::Elsewhere(_)) => {
+                Page::Flaky(fails, Trouble::Status500)
+            }
             86..92 => Page::Flaky(fails, Trouble::Busy(wait)),
             92..96 => Page::Flaky(Some(1), Trouble::Stale),
             96..98 => Page::Flaky(None, Trouble::Status500),

@@ -14,17 +14,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use nephila_core::agent::{Control, Event, FetchId};
+use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::settings::Settings;
 use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now, Wall};
-use nephila_core::url::Host;
+use nephila_core::url::{Host, Url};
 use nephila_node::config::{Compress, Config, Durability};
 use nephila_store::{KnownState, Store};
 
 use super::check_lost::{self, Lost};
 use super::check_polite::Polite;
 use super::check_twice::Twice;
-use super::driver::{Broken, broken};
+use super::driver::{Broken, Process, broken};
 use super::levels::{Crash, Exchange};
 use super::random::Random;
 use super::servers::Servers;
@@ -336,8 +337,9 @@ impl<'a> Sim<'a> {
             return false;
         }
         self.has_lost = true;
-        self.polite.lost(&|exchange| self.owners.asked_by(exchange) == Some(index));
-        let lost = self.stations[index].renew(self.seed);
+        self.polite.lost();
+        let stations = self.stations.len();
+        let lost = self.stations[index].renew(self.seed, stations);
         self.after(FORGET_AFTER, Happening::Forget(lost));
         true
     }
@@ -366,6 +368,17 @@ impl<'a> Sim<'a> {
             let views: Vec<_> = (0..self.stations.len()).map(|index| self.view(index)).collect();
             return Err((Promise::NothingLost, format!("the crawl does not finish: {views:?}")));
         }
+        let mut waiting = vec![0; self.stations.len()];
+        for (station, waiting) in self.stations.iter_mut().zip(&mut waiting) {
+            // What a handover that came to nothing has left does not count.
+            let Some(Process { agent, store, .. }) = &mut station.process else { continue };
+            let open = agent.open_partitions();
+            let counted = store.hosts(&mut |stored| {
+                let is_open = open.is_some_and(|open| open.contains(partition_of(&stored.host)));
+                *waiting += if is_open { stored.queued } else { 0 };
+            });
+            counted.map_err(|error| (Promise::NothingLost, error.to_string()))?;
+        }
         let done = (0..self.stations.len()).all(|index| {
             let clock = self.clock(index);
             self.stations[index].process.as_mut().is_some_and(|process| {
@@ -374,7 +387,7 @@ impl<'a> Sim<'a> {
                 let is_quiet = |view: nephila_core::agent::SiteView| {
                     view.misplaced + view.owing + view.handovers == 0 && !view.is_delivering
                 };
-                status.queue == 0 && status.unsettled == 0 && view.is_some_and(is_quiet)
+                waiting[index] == 0 && status.unsettled == 0 && view.is_some_and(is_quiet)
             })
         });
         // What is not decided may be new.
@@ -425,7 +438,7 @@ impl<'a> Sim<'a> {
                 held += process.agent.site_view(clock).map_or(0, |view| view.held);
             }
         }
-        if held != usize::from(nephila_core::assign::PARTITIONS) {
+        if held != usize::from(PARTITIONS) {
             return Err((Promise::OneOwner, format!("{held} partitions are held in the end")));
         }
         let lost = broken(Promise::NothingLost);
@@ -437,7 +450,11 @@ impl<'a> Sim<'a> {
                 match check_lost::state(&mut process.store, url).map_err(&lost)? {
                     Some(KnownState::Settled(settled)) => found = Some(settled),
                     Some(KnownState::Elsewhere { .. }) | None => {}
-                    Some(other) => return Err(lost(format!("{url} is {other:?} in the end"))),
+                    Some(other) if holds(process, url) => {
+                        return Err(lost(format!("{url} is {other:?} in the end")));
+                    }
+                    // It is left from a handover that came to nothing.
+                    Some(_) => {}
                 }
             }
             // Whoever settled it may have handed its host over since.
@@ -457,4 +474,11 @@ impl<'a> Sim<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether an agent may ask for a URL.
+fn holds(process: &Process, url: &str) -> bool {
+    let host = Url::parse(url).map(|url| Host::of(&url));
+    let open = process.agent.open_partitions();
+    host.is_ok_and(|host| open.is_some_and(|open| open.contains(partition_of(&host))))
 }

@@ -84,10 +84,11 @@ impl Station {
         }
     }
 
-    /// Has another agent in this place, with a disk of its own. Says who it was.
-    pub(super) fn renew(&mut self, seed: u64) -> AgentId {
+    /// Has another agent in this place, with a disk of its own, that joins whomever it meets of `stations`. Says who it was.
+    pub(super) fn renew(&mut self, seed: u64, stations: usize) -> AgentId {
         let mut random = Random::fork(seed, "an agent in the place of another");
         self.disk = SimDisk::new(random.next());
+        self.site.peers = (0..stations).map(address).filter(|peer| *peer != self.site.address).collect();
         std::mem::replace(&mut self.site.me, AgentId::from(random.next()))
     }
 
