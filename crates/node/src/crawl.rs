@@ -18,7 +18,7 @@ use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::{self, Host, Url};
 use nephila_disk::RealDisk;
-use nephila_store::{EmbeddedStore, Exported, OwnStore, Store, StoreJob};
+use nephila_store::{EmbeddedStore, Store, StoreJob};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -360,20 +360,8 @@ impl Run {
                     };
                     self.writing.write(Job { ticket, record, capture, attempt }, Clock::now().wall);
                 }
-                Action::Export { to, handover, partitions, from } => {
-                    match self.store.export(&partitions, from.as_ref()) {
-                        Ok(Exported { moved, next, decided }) => {
-                            self.answers.push_back(Event::Exported { to, handover, moved, next, decided });
-                        }
-                        Err(error) => self.fail(&error),
-                    }
-                }
-                Action::Reread { from, until } => match self.store.records(from, until) {
-                    Ok((records, next)) => self.answers.push_back(Event::Reread { records, next }),
-                    Err(error) => self.fail(&error),
-                },
-                // A crawl alone has nobody to talk to.
-                Action::Send { .. } => {}
+                // A crawl alone has no others to talk to, and nothing of it belongs to them.
+                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } => {}
                 Action::End(reason) => {
                     self.ended.get_or_insert(reason);
                 }

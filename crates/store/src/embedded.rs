@@ -384,8 +384,11 @@ impl Store for EmbeddedStore {
     }
 
     fn settle(&mut self, place: u64, settled: &Settled) -> Result<Admitted> {
-        self.frontier.settle(place, settled)?;
-        self.frontier.make_room()
+        let is_first = self.frontier.settle(place, settled)?;
+        let mut decided = self.frontier.make_room()?;
+        // Whoever asked for it counts it off again.
+        decided.moved.1 += i64::from(!is_first && settled.outcome.is_final());
+        Ok(decided)
     }
 
     fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {

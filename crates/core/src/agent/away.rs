@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use super::site::SiteMemo;
 use super::{Action, Agent, Kept, Totals, Visited};
-use crate::assign::partition_of;
 use crate::frontier::{HostMemo, Place};
 use crate::record::Block;
 use crate::time::{Mono, Now, Wall};
@@ -247,7 +246,7 @@ impl Agent {
         self.away.asked = false;
         self.away.want_at(visited.next, now);
         for stored in visited.hosts {
-            if !self.site.may_ask(partition_of(&stored.host)) {
+            if !self.site.is_ours(&stored.host) {
                 // When it comes here, another round is made.
                 continue;
             }

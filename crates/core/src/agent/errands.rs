@@ -47,7 +47,7 @@ impl Agent {
         let until = now.mono + self.settings.robots_elsewhere_max;
         let errand = Errand { origin, url, hops, until, asker: Some(from) };
         let host = Host::of(&errand.url);
-        if !self.site.may_ask(partition_of(&host)) {
+        if !self.site.is_ours(&host) {
             return self.deliver_rules(&errand, Err(Failure::RobotsUnreachable), out);
         }
         let index = self.bench.index(&host);

@@ -205,14 +205,15 @@ pub struct Admitted {
     /// Hosts that are known, in all; when they are very many, those met last may be missing.
     pub hosts: u64,
     /// By how much the URLs that are known have become more, apart from new ones, and those of them that are not settled, because
-    /// they came from another agent or went to one.
+    /// they came from another agent or went to one, or were done by both.
     pub moved: (i64, i64),
 }
 
 impl Admitted {
     /// Whether it says more than how much is undecided.
     pub fn is_news(&self) -> bool {
-        !self.new.is_empty() || self.known > 0 || self.over != OverLimit::default()
+        let moved = self.moved != (0, 0);
+        !self.new.is_empty() || self.known > 0 || self.over != OverLimit::default() || moved
     }
 }
 

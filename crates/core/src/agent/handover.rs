@@ -66,7 +66,7 @@ impl Agent {
             leaving.entry(holder).or_default().extend(partitions);
         }
         if leaving.is_empty() {
-            self.site.placed();
+            self.site.is_placed = true;
         }
         for (to, mut partitions) in leaving {
             if self.site.handovers.contains_key(&to) || !self.site.is_well(to, now.mono) {

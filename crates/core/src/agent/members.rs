@@ -115,7 +115,7 @@ impl Agent {
                 }
             }
         }
-        self.grant_again(now, out);
+        self.grant_again(out);
         self.mint(now, out);
         if !self.site.is_placed {
             self.begin_handovers(now);
@@ -123,32 +123,16 @@ impl Agent {
     }
 
     /// Passes tokens on that were not confirmed.
-    fn grant_again(&mut self, now: Now, out: &mut Vec<Action>) {
-        let me = self.site.me();
-        let is_gone = |id: &AgentId| self.site.is_gone(*id);
-        let gone: Vec<AgentId> = self.site.granting.keys().copied().filter(is_gone).collect();
-        for id in gone {
-            // Nobody else knows that it was to have them, and it never said that it has.
-            let passed = self.site.granting.remove(&id).unwrap_or_default();
-            let lost = passed
-                .into_iter()
-                .filter(|(at, epoch)| self.site.token(*at) == Token { holder: id, epoch: *epoch });
-            let tokens: Vec<(u16, Token)> =
-                lost.map(|(at, epoch)| (at, Token { holder: me, epoch: epoch + 1 })).collect();
-            for (partition, _) in &tokens {
-                self.site.came.insert(*partition, now.mono + MINTED_WAIT);
-            }
-            if !tokens.is_empty() {
-                self.write(Record::Tokens(tokens), None, None, out);
-            }
-        }
-        self.site.granting.retain(|_, tokens| !tokens.is_empty());
-        for (id, tokens) in self.site.granting.clone() {
-            self.send(id, Message::Grant { tokens: tokens.into_iter().collect() }, out);
+    fn grant_again(&mut self, out: &mut Vec<Action>) {
+        let members = &self.site.members;
+        self.site.granting.retain(|id, tokens| !tokens.is_empty() && !members.is_gone(*id));
+        for (id, tokens) in &self.site.granting {
+            self.send(*id, Message::Grant { tokens: tokens.clone().into_iter().collect() }, out);
         }
     }
 
-    /// Makes tokens anew whose holder is gone, where this agent is next.
+    /// Makes tokens anew whose holder is gone, where this agent is next, and tells who is next of the others: it may be the only
+    /// one that knows who had them last.
     fn mint(&mut self, now: Now, out: &mut Vec<Action>) {
         if now.mono < self.site.orphans_at {
             return;
@@ -156,36 +140,50 @@ impl Agent {
         // What is on its way to the disk is not made a second time.
         self.site.orphans_at = now.mono + MINT_WAIT;
         let site = &self.site;
-        if !site.members.iter().any(|(id, _)| site.is_gone(id)) {
-            return;
-        }
-        let is_heard = |id: &AgentId| {
-            let peer = site.peers.get(id);
-            !site.is_well(*id, now.mono)
-                || peer.is_some_and(|peer| peer.said.is_some() && peer.said == peer.known)
-        };
-        let me = site.me();
-        if !site.others().all(|id| is_heard(&id)) || site.is_gone(me) {
-            return;
-        }
-        let orphans = site.tokens.iter().filter(|(_, token)| site.is_gone(token.holder));
-        let mine = orphans.filter(|(partition, _)| site.heir(*partition) == Some(me));
-        let tokens: Vec<(u16, Token)> =
-            mine.map(|(at, token)| (at, Token { holder: me, epoch: token.epoch + 1 })).collect();
         let gone: Vec<AgentId> =
-            self.site.members.iter().map(|(id, _)| id).filter(|id| site.is_gone(*id)).collect();
-        for id in gone {
-            if !self.site.tokens.iter().any(|(_, token)| token.holder == id) {
-                self.site.outbox.forget(id);
+            site.members.iter().map(|(id, _)| id).filter(|id| site.is_gone(*id)).collect();
+        let me = site.me();
+        if gone.is_empty() || gone.contains(&me) {
+            return;
+        }
+        let mut orphans: BTreeMap<AgentId, Vec<(u16, Token)>> = BTreeMap::new();
+        for (partition, token) in site.tokens.iter().filter(|(_, token)| gone.contains(&token.holder)) {
+            if let Some(heir) = site.heir(partition) {
+                orphans.entry(heir).or_default().push((partition, token));
             }
         }
-        if tokens.is_empty() {
+        let mine = orphans.remove(&me).unwrap_or_default();
+        let is_heard = |id: AgentId| {
+            let peer = site.peers.get(&id);
+            !site.is_well(id, now.mono)
+                || peer.is_some_and(|peer| peer.said.is_some() && peer.said == peer.known)
+        };
+        let all_are_heard = site.others().all(is_heard);
+        if orphans.is_empty() && mine.is_empty() {
+            // Others have all that they held.
+            gone.into_iter().for_each(|id| self.site.outbox.forget(id));
+        }
+        for (heir, tokens) in orphans {
+            self.send(heir, Message::Orphans(tokens), out);
+        }
+        if mine.is_empty() || !all_are_heard {
             return;
         }
-        for (partition, _) in &tokens {
+        for (partition, _) in &mine {
             self.site.came.insert(*partition, now.mono + MINTED_WAIT);
         }
-        self.write(Record::Tokens(tokens), None, None, out);
+        let tokens = mine.into_iter().map(|(at, token)| (at, Token { holder: me, epoch: token.epoch + 1 }));
+        self.write(Record::Tokens(tokens.collect()), None, None, out);
+    }
+
+    /// Another agent knows of tokens whose holders are gone.
+    fn on_orphans(&mut self, tokens: Vec<(u16, Token)>) {
+        for (partition, token) in tokens {
+            // What is held here is held, whatever was heard of it.
+            if self.site.is_gone(token.holder) && !self.site.holds(partition) {
+                self.site.tokens.learn(partition, token);
+            }
+        }
     }
 
     pub(super) fn on_message(&mut self, from: AgentId, message: Message, now: Now, out: &mut Vec<Action>) {
@@ -232,6 +230,7 @@ impl Agent {
             }
             Message::Moved { handover, part } => self.on_moved(from, handover, part, now, out),
             Message::MoveAgain { handover } => self.on_move_again(from, handover, now, out),
+            Message::Orphans(tokens) => self.on_orphans(tokens),
             Message::Grant { tokens } => self.on_grant(from, tokens, out),
             Message::AskRules { origin, url, hops } => {
                 self.on_ask_rules(from, origin, &url, hops, now, out);
@@ -388,6 +387,17 @@ impl Agent {
                 self.site.release_tokens(*to, tokens);
                 self.released(*to, tokens, out);
                 self.site.outbox.moves(self.site.me(), *to);
+            }
+            Record::Moved { moved, .. } => {
+                // Another agent may have done what is about to be asked for.
+                for host in &moved.hosts {
+                    if let Some(index) = self.bench.find(&host.host) {
+                        self.put_back(index, out);
+                        if self.is_at_rest(index) {
+                            self.settle_in(index, now);
+                        }
+                    }
+                }
             }
             _ => {}
         }

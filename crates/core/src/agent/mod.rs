@@ -30,7 +30,6 @@ use std::time::Duration;
 
 use self::away::Away;
 use self::site::Site;
-use crate::assign::partition_of;
 use crate::frontier::{Alarm, Errand, HostState, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
 use crate::record::{Block, Found, How, Outcome, Record, RobotsOutcome, Settled};
@@ -113,7 +112,8 @@ pub struct Agent {
     /// Hosts that were given up.
     given_up: u64,
     over: OverLimit,
-    queue: u64,
+    /// Known and not settled; what two agents have settled is counted off twice, until the store says so.
+    queue: i64,
     jitter: Jitter,
     fetches: u64,
     tickets: u64,
@@ -258,7 +258,7 @@ impl Agent {
         self.hosts = stored.hosts;
         self.undecided = stored.undecided;
         self.totals.known_urls = stored.known;
-        self.queue = stored.queued;
+        self.queue = stored.queued as i64;
         self.count_earlier_run();
         self.runs += 1;
         (self.started, self.run_began) = (now.mono, Some(now.wall));
@@ -327,7 +327,7 @@ impl Agent {
 
     /// How many URLs are known and not settled.
     pub fn waiting_urls(&self) -> u64 {
-        self.queue
+        self.queue.max(0) as u64
     }
 
     /// The scope, with what redirects of seeds have added.
@@ -357,8 +357,8 @@ impl Agent {
         self.over.urls += admitted.over.urls;
         for (name, new) in admitted.new {
             self.totals.known_urls += new;
-            self.queue += new;
-            if !self.site.may_ask(partition_of(&name)) {
+            self.queue += new as i64;
+            if !self.site.is_ours(&name) {
                 continue;
             }
             if self.bench.find(&name).is_none() && self.room() == 0 {
@@ -374,7 +374,7 @@ impl Agent {
         }
         let (known, queued) = admitted.moved;
         self.totals.known_urls = self.totals.known_urls.saturating_add_signed(known);
-        self.queue = self.queue.saturating_add_signed(queued);
+        self.queue += queued;
     }
 
     fn on_taken(&mut self, taken: Taken, now: Now, out: &mut Vec<Action>) {
@@ -406,7 +406,7 @@ impl Agent {
         if let Record::Settled(settled) = &*record {
             let answered = matches!(settled.outcome, Outcome::Answered { .. });
             self.answered_unsettled -= u64::from(answered);
-            self.queue -= u64::from(settled.outcome.is_final());
+            self.queue -= i64::from(settled.outcome.is_final());
             if let Some(index) = of {
                 let host = self.bench.host_mut(index);
                 host.pages += u64::from(answered);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Action, Agent, Answer, Content, Cut, Fetched};
-use crate::assign::partition_of;
 use crate::frontier::{Errand, Place, Rules, RulesOf, Trouble};
 use crate::limits::{ERRANDS_MAX, LOCATION_BYTES_MAX};
 use crate::politeness;
@@ -359,7 +358,7 @@ impl Agent {
         now: Now,
         out: &mut Vec<Action>,
     ) {
-        if !self.site.may_ask(partition_of(&Host::of(&target))) {
+        if !self.site.is_ours(&Host::of(&target)) {
             return self.ask_another(home, origin, (target, hops), now, out);
         }
         let to = self.bench.index(&Host::of(&target));

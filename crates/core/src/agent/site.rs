@@ -146,6 +146,11 @@ impl Site {
         self.open.as_ref().is_none_or(|open| open.contains(partition))
     }
 
+    /// Whether a host may be asked.
+    pub(super) fn is_ours(&self, host: &Host) -> bool {
+        self.open.as_ref().is_none_or(|open| open.contains(partition_of(host)))
+    }
+
     /// Asks nothing more of these partitions, and admits nothing.
     pub(super) fn freeze(&mut self, partitions: &[u16]) {
         for partition in partitions {
@@ -218,11 +223,6 @@ impl Site {
             }
         }
         misplaced
-    }
-
-    /// There was nothing left to hand over.
-    pub(super) fn placed(&mut self) {
-        self.is_placed = true;
     }
 
     /// Whether something of a partition is here that another agent holds and should have.

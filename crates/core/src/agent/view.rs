@@ -37,7 +37,7 @@ impl Agent {
                 ..self.totals.clone()
             },
             hosts: HostCounts { away: self.hosts.saturating_sub(self.bench.len() as u64), ..counts },
-            queue: self.queue,
+            queue: self.waiting_urls(),
             given_up: self.given_up,
             next_due_s: next_due.map(|at| at.since(now.mono).as_secs_f64()),
             in_flight: self.flights.len(),

@@ -1,4 +1,4 @@
-//! The list of a site's agents. It changes when one joins, leaves or is forgotten, and never because one seems to be dead.
+//! The list of a site's agents. It changes when one joins or is forgotten, and never because one seems to be dead.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,9 +35,7 @@ impl From<u64> for AgentId {
 pub enum Standing {
     /// It takes part.
     Joined,
-    /// It hands over what it holds, and then is gone.
-    Leaving,
-    /// It has left, or was forgotten: for good.
+    /// It was forgotten: for good.
     Gone,
 }
 
@@ -127,7 +125,7 @@ impl Members {
         self.iter().filter(|(_, member)| member.standing != Standing::Gone)
     }
 
-    /// Whether one has left or was forgotten.
+    /// Whether one was forgotten.
     pub fn is_gone(&self, id: AgentId) -> bool {
         self.list.get(&id).is_some_and(|member| member.standing == Standing::Gone)
     }
@@ -207,7 +205,7 @@ mod tests {
         );
         let mut lists = vec![site];
         for (id, version, standing) in
-            [(1, 2, Joined), (1, 1, Gone), (3, 1, Joined), (3, 4, Leaving), (2, 3, Gone), (4, 1, Joined)]
+            [(1, 2, Joined), (1, 1, Gone), (3, 1, Joined), (3, 4, Joined), (2, 3, Gone), (4, 1, Joined)]
         {
             let mut list = lists[0].clone();
             list.put(AgentId::from(id), &member(version, standing));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, Member, Members};
+use super::{AgentId, Member, Members, Token};
 use crate::frontier::HostMemo;
 use crate::record::{Failure, Found};
 use crate::time::Wall;
@@ -94,6 +94,8 @@ pub enum Message {
         /// What the server said.
         result: Box<Result<RulesAnswer, Failure>>,
     },
+    /// These tokens were last with agents that are gone, and the receiver is next.
+    Orphans(Vec<(u16, Token)>),
     /// These tokens are passed on to the receiver.
     Grant {
         /// The partitions, and their epochs from now on.

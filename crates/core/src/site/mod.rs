@@ -13,8 +13,6 @@ pub use message::{Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, 
 pub use partitions::Partitions;
 pub use tokens::{Token, Tokens};
 
-use std::time::Duration;
-
 /// What an agent is told of its site before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteSettings {
@@ -29,6 +27,4 @@ pub struct SiteSettings {
     /// Where others may be met. An agent that is listed itself waits for all of them and begins the site with them; one that is
     /// not joins the site of whomever it meets; and where nobody is listed it begins one alone.
     pub peers: Vec<String>,
-    /// A member that nobody has heard of for so long counts as gone.
-    pub forget_after: Option<Duration>,
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nephila_archive::Content as Bytes;
 use nephila_core::agent::{Agent, Control, Event, FetchId, StopReason, Ticket};
 use nephila_core::record::{Block, Record};
 use nephila_core::settings::{Private, Settings};
@@ -15,7 +16,7 @@ use nephila_node::config::{Compress, Config, Durability};
 use nephila_node::crawl::snapshot;
 use nephila_node::fetch::Captured;
 use nephila_node::memo::Pointed;
-use nephila_node::writer::{self, Job, Writer};
+use nephila_node::writer::{self, Job, Opened, Writer};
 use nephila_store::{EmbeddedStore, Store};
 
 use super::check_bounded;
@@ -70,6 +71,22 @@ impl InFlight {
         let InFlight { host, address, for_rules, .. } = self;
         Begin { host, url: self.url.as_str(), address: *address, for_rules: *for_rules }
     }
+
+    /// What was received, for the archive.
+    pub(super) fn take_capture(&mut self) -> Option<Captured> {
+        let wire = self.reply.wire.take()?;
+        let request = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", self.url.path(), self.host);
+        Some(Captured {
+            shard: 0,
+            http2: false,
+            request: request.into_bytes(),
+            response: Bytes::Memory(wire),
+            address: self.address,
+            at: self.started.wall,
+            cut: self.reply.result.as_ref().ok().and_then(|answer| answer.cut),
+            reservation: None,
+        })
+    }
 }
 
 /// One life of the crawl's process.
@@ -87,6 +104,26 @@ pub(super) struct Process {
     pub(super) commit_due: bool,
     pub(super) sync_due: bool,
     pub(super) ended: Option<StopReason>,
+}
+
+impl Process {
+    /// What begins with what was found on the disk.
+    pub(super) fn new(agent: Agent, opened: Opened) -> Process {
+        Process {
+            agent,
+            store: opened.store,
+            pointed: opened.pointed,
+            writer: opened.writer,
+            in_flight: BTreeMap::new(),
+            held: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            answers: VecDeque::new(),
+            commit_due: false,
+            sync_due: false,
+            ended: None,
+        }
+    }
 }
 
 pub(super) struct Sim<'a> {
@@ -383,21 +420,7 @@ impl<'a> Sim<'a> {
         self.lost
             .reopened(&self.plan, &mut opened.store, &self.disk, Path::new(DIR))
             .map_err(broken(Promise::NothingLost))?;
-        let process = Process {
-            agent,
-            store: opened.store,
-            pointed: opened.pointed,
-            writer: opened.writer,
-            in_flight: BTreeMap::new(),
-            held: BTreeMap::new(),
-            exchanges: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            answers: VecDeque::new(),
-            commit_due: false,
-            sync_due: false,
-            ended: None,
-        };
-        self.begin(process)
+        self.begin(Process::new(agent, opened))
     }
 
     fn begin(&mut self, mut process: Process) -> Result<(), Broken> {

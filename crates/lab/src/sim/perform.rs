@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use nephila_archive::Content as Bytes;
 use nephila_core::agent::{
     Action, Content, Control, Due, Event, FetchError, FetchId, Fetched, Order, Purpose, Ticket,
 };
@@ -12,7 +11,6 @@ use nephila_core::time::{Mono, Wall};
 use nephila_core::url::Host;
 use nephila_node::config::Durability;
 use nephila_node::crawl::snapshot;
-use nephila_node::fetch::Captured;
 use nephila_node::writer::{Done, Job, WriteError};
 use nephila_store::{ErrorKind, Store};
 
@@ -125,18 +123,7 @@ impl Sim<'_> {
         if flight.reply.meaning == Meaning::Final && !flight.for_rules {
             self.twice.answered(flight.url.as_str(), flight.exchange);
         }
-        let cut = flight.reply.result.as_ref().ok().and_then(|answer| answer.cut);
-        let capture = flight.reply.wire.take().map(|wire| Captured {
-            shard: 0,
-            http2: false,
-            request: format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", flight.url.path(), flight.host)
-                .into_bytes(),
-            response: Bytes::Memory(wire),
-            address: flight.address,
-            at: flight.started.wall,
-            cut,
-            reservation: None,
-        });
+        let capture = flight.take_capture();
         let capture = capture.filter(|_| self.bug != Some(Bug::ForgetsToArchive));
         process.held.insert(fetch, (flight.exchange, capture));
         if let Ok(answer) = &mut flight.reply.result {

@@ -522,8 +522,8 @@ impl Frontier {
         Ok(())
     }
 
-    /// Notes the end of an attempt, once its record is durable: the URL is done, or deferred until it may be tried again.
-    pub fn settle(&mut self, place: u64, settled: &Settled) -> Result<()> {
+    /// Notes the end of an attempt: the URL is done, or deferred until it may be tried again.
+    fn note_settled(&mut self, place: u64, settled: &Settled) -> Result<()> {
         let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(()) };
         let host_key = self.key_of(&host);
         let key = Key::new(host_key, fingerprint);
@@ -593,7 +593,7 @@ impl Frontier {
         let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, host_key, &host)?;
         queue.settled = queue.settled.saturating_sub(1);
         self.settled = self.settled.saturating_sub(1);
-        self.settle(place, settled)?;
+        self.note_settled(place, settled)?;
         Ok(true)
     }
 

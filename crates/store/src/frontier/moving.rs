@@ -5,7 +5,7 @@
 //! done to either.
 
 use nephila_core::agent::Cursor;
-use nephila_core::record::Found;
+use nephila_core::record::{Found, Settled};
 use nephila_core::site::{Moved, MovedHost, SeenUrl, Waiting};
 use nephila_core::url::{Fingerprint, Host, identify};
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,7 @@ impl Frontier {
             if queue.memo.is_empty() {
                 queue.memo = bytes;
             }
+            queue.is_merged |= was_known;
             for SeenUrl { fingerprint, .. } in seen {
                 if !was_known || !self.is_settled(key, *fingerprint)? {
                     self.settle_moved(place, key, host, *fingerprint, None)?;
@@ -180,6 +181,18 @@ impl Frontier {
             self.decide_range(&Range::Host(host.clone()))?;
         }
         self.relieve()
+    }
+
+    /// Notes the end of an attempt, once its record is durable. False if another agent had done the URL before: then it is done.
+    pub fn settle(&mut self, place: u64, settled: &Settled) -> Result<bool> {
+        let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(true) };
+        let key = self.key_of(&host);
+        let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, &host)?;
+        if queue.is_merged && !queue.is_under_way(fingerprint) && self.is_settled(key, fingerprint)? {
+            return Ok(false);
+        }
+        self.note_settled(place, settled)?;
+        Ok(true)
     }
 
     fn is_settled(&mut self, key: HostKey, fingerprint: Fingerprint) -> Result<bool> {

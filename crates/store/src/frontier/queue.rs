@@ -129,6 +129,8 @@ pub(super) struct Queue {
     pub(super) settled: u64,
     /// Entries that may not count any more: as long as there are any, each is compared with the sieve.
     pub(super) stale: u64,
+    /// Two agents had it at a time: what was done here may be done already.
+    pub(super) is_merged: bool,
     classes: Vec<Class>,
     /// Put back, or due again: next to be handed over.
     front: VecDeque<Entry>,
@@ -151,6 +153,7 @@ impl Queue {
             known: 0,
             settled: 0,
             stale: 0,
+            is_merged: false,
             classes: Vec::new(),
             front: VecDeque::new(),
             taken: Vec::new(),

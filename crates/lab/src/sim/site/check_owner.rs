@@ -10,9 +10,6 @@ pub(super) struct Owners {
     asking: BTreeMap<String, usize>,
     /// Who made each request of the run.
     asked_by: Vec<usize>,
-    /// How often a host was asked by another agent than before.
-    pub(super) changes: u64,
-    last: BTreeMap<String, usize>,
 }
 
 impl Owners {
@@ -21,9 +18,6 @@ impl Owners {
         self.asked_by.push(station);
         if let Some(other) = self.asking.insert(host.to_owned(), station) {
             return Err(format!("agent {station} asked {host} while agent {other} did"));
-        }
-        if let Some(before) = self.last.insert(host.to_owned(), station) {
-            self.changes += u64::from(before != station);
         }
         Ok(())
     }

@@ -1,11 +1,10 @@
 //! One agent of the simulated site: performs its actions as the node does.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_archive::Content as Bytes;
 use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose, Ticket};
 use nephila_core::assign::partition_of;
 use nephila_core::record::Record;
@@ -15,7 +14,6 @@ use nephila_core::url::{Host, Url};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::crawl::snapshot;
-use nephila_node::fetch::Captured;
 use nephila_node::writer::{self, Done, Job};
 use nephila_store::{Exported, KnownState, OwnStore, Store};
 
@@ -68,7 +66,6 @@ impl Station {
             address: address(index),
             capacity: 1 + random.below(3) as u16,
             peers,
-            forget_after: None,
         };
         let skew_ms = [0, 0, -40_000, 3_000_000][random.below(4) as usize];
         Station {
@@ -110,20 +107,7 @@ impl Sim<'_> {
         let opened = writer::open(disk, Path::new(DIR), config, &mut agent, clock);
         let opened =
             opened.map_err(|error| (Promise::NothingLost, format!("agent {index} cannot open: {error}")))?;
-        let mut process = Process {
-            agent,
-            store: opened.store,
-            pointed: opened.pointed,
-            writer: opened.writer,
-            in_flight: BTreeMap::new(),
-            held: BTreeMap::new(),
-            exchanges: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            answers: VecDeque::new(),
-            commit_due: false,
-            sync_due: false,
-            ended: None,
-        };
+        let mut process = Process::new(agent, opened);
         for url in self.lost.settled().filter(|_| !self.has_lost) {
             let host = Url::parse(url).map(|url| Host::of(&url));
             let is_held = |host: &Host| {
@@ -325,17 +309,7 @@ impl Sim<'_> {
         self.stations[index].unheard.remove(&fetch);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let Some(mut flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
-        let capture = flight.reply.wire.take().map(|wire| Captured {
-            shard: 0,
-            http2: false,
-            request: format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", flight.url.path(), flight.host)
-                .into_bytes(),
-            response: Bytes::Memory(wire),
-            address: flight.address,
-            at: flight.started.wall,
-            cut: flight.reply.result.as_ref().ok().and_then(|answer| answer.cut),
-            reservation: None,
-        });
+        let capture = flight.take_capture();
         process.held.insert(fetch, (flight.exchange, capture));
         let event = Event::Fetched(Fetched {
             fetch,
