@@ -87,7 +87,7 @@ pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<Demo> {
         "{HOSTS} hosts on 127.0.0.0/9, and a crawl of them in {}. Nobody else is asked anything.",
         out.display()
     ));
-    let summary = crawl::run(&config, &directory, seeds, &mut display)?;
+    let summary = crawl::run(&config, &directory, seeds, None, &mut display)?;
     display.finish(&summary);
     let verdict = web.verdict();
     web.shutdown();

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use nephila_node::config::table::{SETTINGS, Setting};
+use nephila_node::config::table::{Group, SETTINGS, Setting};
 use nephila_node::config::{Layer, Mistakes};
 
 /// How many mistakes in flags are looked for.
@@ -22,6 +22,8 @@ pub(crate) fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(crawl())
         .subcommands(asking())
+        .subcommand(site())
+        .subcommand(crate::agent::command())
         .subcommand(crate::ca::command())
         .subcommand(
             Command::new("config")
@@ -44,7 +46,7 @@ fn crawl() -> Command {
              Flags win over the file of --config, that over NEPHILA_CONTACT, and that over the contact in \
              ~/.config/nephila/config.toml.\n\nDurations are 500ms, 2s, 1.5h, 3d; sizes 64KiB, 10GB.",
         )
-        .args(SETTINGS.iter().map(setting))
+        .args(of_crawls().map(setting))
         .arg(
             Arg::new("config")
                 .long("config")
@@ -55,6 +57,11 @@ fn crawl() -> Command {
         .arg(switch("dry-run", "Say what would be done, and do nothing"))
         .arg(switch("json", "Print what the crawl came to as one JSON object, on standard output"))
         .arg(switch("quiet", "Show no progress"))
+}
+
+/// The settings of a crawl alone.
+fn of_crawls() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|setting| setting.group != Group::Site)
 }
 
 fn setting(setting: &'static Setting) -> Arg {
@@ -113,6 +120,25 @@ fn asking() -> Vec<Command> {
     ]
 }
 
+/// The commands about the agents of a site.
+fn site() -> Command {
+    let one =
+        |name: &'static str, about: &'static str| Command::new(name).about(about).arg(out()).arg(json());
+    Command::new("site")
+        .about("The agents of a site")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(one("status", "All agents of the site, as this one sees them"))
+        .subcommand(
+            one("forget", "An agent will not come back: the others take over what it had")
+                .after_help(
+                    "What it alone knew is lost: pages that it fetched are fetched again, and URLs that only it knew are found again \
+                     where other pages link to them. An agent that comes back needs none of this: its hosts wait for it.",
+                )
+                .arg(Arg::new("agent").value_name("AGENT").required(true).help("Its name, or its number")),
+        )
+}
+
 fn out() -> Arg {
     Arg::new("out")
         .long("out")
@@ -124,7 +150,7 @@ pub(crate) fn json() -> Arg {
     switch("json", "Print one JSON object instead")
 }
 
-fn switch(name: &'static str, help: &'static str) -> Arg {
+pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
@@ -206,7 +232,7 @@ fn message(error: &clap::Error) -> String {
 
 /// The settings that the flags of `crawl` give.
 pub(crate) fn layer(matches: &ArgMatches) -> Layer {
-    let given = SETTINGS.iter().filter_map(|setting| {
+    let given = of_crawls().filter_map(|setting| {
         let words = matches.get_many::<String>(setting.name)?;
         Some((setting.name.to_owned(), words.cloned().collect()))
     });

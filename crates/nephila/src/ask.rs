@@ -24,6 +24,8 @@ const BLOCKS_LISTED_MAX: usize = 10;
 /// Runs the command `name`.
 pub(crate) fn run(name: &str, matches: &ArgMatches) -> Ended {
     let request = request(name, matches)?;
+    // `site` has its flags below.
+    let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
     let dir = dir(matches)?;
     if let Request::Unblock { what } = &request {
         check_blocked(&dir, what)?;
@@ -48,6 +50,7 @@ fn done(request: &Request) -> String {
         Request::Pause => "paused; `nephila resume` goes on".to_owned(),
         Request::Resume => "resumed".to_owned(),
         Request::Stop => "stopping: what is in flight is settled first".to_owned(),
+        Request::Forget { agent } => format!("forgot {agent}: the others take over what it had"),
         _ => "done".to_owned(),
     }
 }
@@ -120,6 +123,13 @@ fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
         "pause" => Request::Pause,
         "resume" => Request::Resume,
         "stop" => Request::Stop,
+        "site" => match matches.subcommand() {
+            Some(("forget", matches)) => {
+                let agent = matches.get_one::<String>("agent").cloned().unwrap_or_default();
+                Request::Forget { agent }
+            }
+            _ => Request::Site,
+        },
         other => return Err(Failure::usage(format!("{other} is not a command"))),
     })
 }

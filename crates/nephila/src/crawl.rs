@@ -25,6 +25,9 @@ pub(crate) fn run(matches: &ArgMatches, mut mistakes: Mistakes) -> Ended {
     let dry_run = matches.get_flag("dry-run");
     let mut config = read_config(matches, &mut mistakes);
     config.read_ca(&mut mistakes);
+    if config.is_of_site() {
+        mistakes.add("the settings identity, listen, address, peers and capacity are for `nephila agent`");
+    }
     let before = mistakes.list().len();
     let seeds = seeds::read(&config, &mut mistakes);
     let out = match (&config.out, directory::default_for(&seeds)) {
@@ -72,7 +75,7 @@ pub(crate) fn run(matches: &ArgMatches, mut mistakes: Mistakes) -> Ended {
         display.say(&format!("the crawl that was there is now in {}", old.display()));
     }
     display.say(&format!("scope: {}", config.scope(&seeds)));
-    let summary = crawl::run(&config, &directory, seeds, &mut display).map_err(failure)?;
+    let summary = crawl::run(&config, &directory, seeds, None, &mut display).map_err(failure)?;
     display.finish(&summary);
     if json {
         print_json(&summary.json())?;
@@ -166,7 +169,7 @@ fn same_seed(other: &Path) -> String {
     format!("the crawl in {0} has one of these seeds; --out {0} would go on with that one", other.display())
 }
 
-fn said(start: Start) -> String {
+pub(crate) fn said(start: Start) -> String {
     match start {
         Start::New => "a new crawl".to_owned(),
         Start::Resume { seeds_added: 0 } => "going on with the crawl".to_owned(),
@@ -176,7 +179,7 @@ fn said(start: Start) -> String {
     }
 }
 
-fn failure(error: crawl::CrawlError) -> Failure {
+pub(crate) fn failure(error: crawl::CrawlError) -> Failure {
     Failure { code: error.exit_code(), error: error.into() }
 }
 

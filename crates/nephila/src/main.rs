@@ -1,5 +1,6 @@
 //! The nephila command line: reads the arguments and calls who does the work.
 
+mod agent;
 mod args;
 mod ask;
 mod ca;
@@ -47,6 +48,7 @@ fn run(args: Vec<OsString>) -> Ended {
         }
     };
     match matches.subcommand() {
+        Some(("agent", matches)) => agent::run(matches, mistakes),
         Some(("crawl", matches)) => crawl::run(matches, mistakes),
         other => {
             mistakes.check()?;

@@ -70,6 +70,13 @@ pub enum Request {
     Resume,
     /// Settle what is in flight and end.
     Stop,
+    /// Which agents are in its site?
+    Site,
+    /// An agent of its site will not come back.
+    Forget {
+        /// Its name, or its number.
+        agent: String,
+    },
 }
 
 /// A text that names nothing that could be blocked.

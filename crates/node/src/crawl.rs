@@ -4,6 +4,9 @@
 //! ([`crate::writer`]). Each further shard ([`crate::shard`]) has two threads of its own for the same. Every action is performed
 //! in the order in which the agent gave it, and every answer comes back as an event; nothing is decided here.
 
+mod questions;
+mod signals;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,19 +19,19 @@ use nephila_core::agent::{
 };
 use nephila_core::record::Record;
 use nephila_core::time::{Mono, Now};
-use nephila_core::url::{self, Host, Url};
+use nephila_core::url::Url;
 use nephila_disk::RealDisk;
-use nephila_store::{EmbeddedStore, Store, StoreJob};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use nephila_store::{EmbeddedStore, Exported, OwnStore, Store, StoreJob};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use self::signals::Signals;
 use crate::archiving::Archive;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::control::{self, Request, Requests, Response};
+use crate::control::{self, Requests, Response};
 use crate::directory::{self, Directory};
 use crate::display::Display;
 use crate::dns::{self, Resolver};
@@ -37,8 +40,8 @@ use crate::fetch_log::Attempt;
 use crate::memo::{Memo, Pointed};
 use crate::metrics::{self, Metrics};
 use crate::shard::Shards;
+use crate::site::Site;
 use crate::summary::Summary;
-use crate::why::Crawl;
 use crate::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
 
 /// Inputs that are handled before the display and the timers get a look in again.
@@ -107,17 +110,19 @@ enum Input {
     WriterEnded,
 }
 
-/// Runs the crawl in `directory` until it ends, and says how it went. `seeds` are all its seeds, old and new.
+/// Runs the crawl in `directory` until it ends, and says how it went. `seeds` are all its seeds, old and new; `site` is whom it
+/// crawls with, if it does not crawl alone.
 pub fn run(
     config: &Config,
     directory: &Directory,
     seeds: Vec<Url>,
+    site: Option<Site>,
     display: &mut Display,
 ) -> Result<Summary, CrawlError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CrawlError::Start)?;
     LocalSet::new().block_on(&runtime, async {
-        let mut run = Run::open(config, directory, &seeds, display)?;
+        let mut run = Run::open(config, directory, &seeds, site, display)?;
         let reason = run.work(seeds, display).await;
         run.requests.finish().await;
         run.close(directory, reason)
@@ -136,6 +141,7 @@ struct Run {
     received: UnboundedReceiver<Input>,
     requests: Requests,
     metrics: Option<Metrics>,
+    site: Option<Site>,
     /// Answers that the store gave at once; filled by `perform`, emptied by `settle`.
     answers: VecDeque<Event>,
     /// What a fetch received, from its end to the record that settles it.
@@ -159,12 +165,16 @@ impl Run {
         config: &Config,
         directory: &Directory,
         seeds: &[Url],
+        site: Option<Site>,
         display: &Display,
     ) -> Result<Run, CrawlError> {
         let metrics = config.metrics.map(|address| serve_metrics(address, display)).transpose()?;
         let parallel = raise_descriptor_limit().min(config.settings.parallel);
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
-        let mut agent = Agent::new(settings, config.scope(seeds));
+        let mut agent = match &site {
+            None => Agent::new(settings, config.scope(seeds)),
+            Some(site) => Agent::of_site(settings, config.scope(seeds), site.settings().clone()),
+        };
         let dir = directory.path();
         let mut opened = writer::open(Arc::new(RealDisk), dir, config, &mut agent, Clock::now())?;
         say_mended(&opened, display);
@@ -196,6 +206,7 @@ impl Run {
             received,
             requests,
             metrics,
+            site,
             answers: VecDeque::new(),
             held: HashMap::new(),
             waiting: HashMap::new(),
@@ -235,6 +246,7 @@ impl Run {
                     }
                 }
                 Some((request, reply)) = self.requests.recv() => self.answer(request, reply),
+                Some(event) = heard(&mut self.site) => self.step(event),
                 Some(reply) = asked(&mut self.metrics) => {
                     let now = Clock::now();
                     // Whoever asked may have gone.
@@ -360,8 +372,23 @@ impl Run {
                     };
                     self.writing.write(Job { ticket, record, capture, attempt }, Clock::now().wall);
                 }
-                // A crawl alone has no others to talk to, and nothing of it belongs to them.
-                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } => {}
+                Action::Send { to, message } => {
+                    if let Some(site) = &self.site {
+                        site.send(to, *message);
+                    }
+                }
+                Action::Export { to, handover, partitions, from } => {
+                    match self.store.export(&partitions, from.as_ref()) {
+                        Ok(Exported { moved, next, decided }) => {
+                            self.answers.push_back(Event::Exported { to, handover, moved, next, decided })
+                        }
+                        Err(error) => self.fail(&error),
+                    }
+                }
+                Action::Reread { from, until } => match self.store.records(from, until) {
+                    Ok((records, next)) => self.answers.push_back(Event::Reread { records, next }),
+                    Err(error) => self.fail(&error),
+                },
                 Action::End(reason) => {
                     self.ended.get_or_insert(reason);
                 }
@@ -397,61 +424,6 @@ impl Run {
     fn fail(&mut self, error: &dyn std::error::Error) {
         crate::display::error(error);
         self.ended.get_or_insert(StopReason::Error);
-    }
-
-    fn answer(&mut self, request: Request, reply: oneshot::Sender<Response>) {
-        let now = Clock::now();
-        let control = match request {
-            Request::Block { what } => Control::Block(what),
-            Request::Unblock { what } => Control::Unblock(what),
-            Request::Pause => Control::Pause,
-            Request::Resume => Control::Resume,
-            Request::Stop => Control::Stop(StopReason::Stopped),
-            question => {
-                self.decide_about(&question);
-                let mut crawl = Crawl {
-                    agent: &mut self.agent,
-                    store: &mut self.store,
-                    dir: &self.dir,
-                    running: true,
-                    stop_reason: None,
-                };
-                // Whoever asked may have gone.
-                let _ = reply.send(crawl.answer(&question, now));
-                return;
-            }
-        };
-        let mut actions = Vec::new();
-        self.agent.step(now, Event::Control(control), &mut actions);
-        // A block is confirmed once it would survive a crash.
-        let ticket = actions.iter().find_map(|action| match action {
-            Action::Write { ticket, record, .. }
-                if matches!(**record, Record::Block(_) | Record::Unblock(_)) =>
-            {
-                Some(*ticket)
-            }
-            _ => None,
-        });
-        match ticket {
-            Some(ticket) => {
-                self.waiting.insert(ticket, reply);
-            }
-            None => {
-                let _ = reply.send(Response::Done);
-            }
-        }
-        self.perform(actions);
-    }
-
-    /// Whoever asks about a URL should hear what will be decided about it.
-    fn decide_about(&mut self, question: &Request) {
-        let Request::Why { url } = question else { return };
-        let Ok(url) = url::parse_seed(url) else { return };
-        match self.store.decide_host(&Host::of(&url)) {
-            Ok(decided) => self.answers.push_back(Event::Decided(decided)),
-            Err(error) => self.fail(&error),
-        }
-        self.settle();
     }
 
     /// Writes down how long it took, finishes the archive and its index, and sums up.
@@ -494,6 +466,13 @@ fn serve_metrics(address: SocketAddr, display: &Display) -> Result<Metrics, Craw
     let metrics = Metrics::serve(address).map_err(|error| CrawlError::Metrics(address, error))?;
     display.say(&format!("figures: http://{}/metrics", metrics.address()));
     Ok(metrics)
+}
+
+async fn heard(site: &mut Option<Site>) -> Option<Event> {
+    match site {
+        Some(site) => site.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn asked(metrics: &mut Option<Metrics>) -> Option<oneshot::Sender<String>> {
@@ -622,43 +601,6 @@ async fn sleep_until(wake: Option<Mono>) {
     match wake {
         Some(wake) => tokio::time::sleep_until(Instant::now() + wake.since(Clock::now().mono)).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Ctrl-C and SIGTERM. The second one of either ends the process at once; the next run finds everything in order.
-struct Signals {
-    interrupt: Option<Signal>,
-    terminate: Option<Signal>,
-    heard: bool,
-}
-
-impl Signals {
-    fn listen() -> Signals {
-        let listen = |kind| signal(kind).ok();
-        Signals {
-            interrupt: listen(SignalKind::interrupt()),
-            terminate: listen(SignalKind::terminate()),
-            heard: false,
-        }
-    }
-
-    async fn next(&mut self) -> StopReason {
-        async fn heard(signal: &mut Option<Signal>) {
-            match signal {
-                Some(signal) => {
-                    signal.recv().await;
-                }
-                None => std::future::pending().await,
-            }
-        }
-        let reason = tokio::select! {
-            () = heard(&mut self.interrupt) => StopReason::Interrupted,
-            () = heard(&mut self.terminate) => StopReason::Terminated,
-        };
-        if std::mem::replace(&mut self.heard, true) {
-            std::process::exit(i32::from(reason.exit_code()));
-        }
-        reason
     }
 }
 

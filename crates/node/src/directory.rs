@@ -9,11 +9,13 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use nephila_core::agent::StopReason;
 use nephila_core::settings::Private;
+use nephila_core::site::AgentId;
 use nephila_core::url::{Fingerprint, Host, Url};
 
 use crate::config::table::SETTINGS;
@@ -85,6 +87,16 @@ pub enum DirectoryError {
         /// What to change in the command so that its scope is the recorded one.
         advice: String,
     },
+    /// It is of a crawl alone, and an agent of a site was to use it.
+    #[error(
+        "{0} holds a crawl of one agent alone, which cannot become one of a site: choose another directory with `out`"
+    )]
+    Alone(PathBuf),
+    /// It is of an agent of a site, and a crawl alone was to use it.
+    #[error(
+        "{0} is that of an agent of a site: `nephila agent` goes on with it; a crawl needs another --out"
+    )]
+    OfSite(PathBuf),
     /// No seed is given or recorded.
     #[error(
         "there is nothing to start from: name a URL, as in `nephila crawl https://example.org/`, or a file with --seeds"
@@ -171,6 +183,8 @@ pub struct Recorded {
     pub seeds: Vec<Url>,
     /// Why the last run ended; nothing while one runs, or if it could not say.
     pub stop_reason: Option<StopReason>,
+    /// Which agent it is of, if it is of a site.
+    pub agent: Option<AgentId>,
 }
 
 impl Recorded {
@@ -193,9 +207,14 @@ impl Recorded {
         let layer = Layer::text(RECORD, dir, &text, &mut mistakes);
         let config = Config::build(&[layer], &mut mistakes);
         let seeds = seeds::read(&config, &mut mistakes);
-        let stop_reason = notes.and_then(|notes| StopReason::named(notes.get("stop_reason")?.as_str()?));
+        let note = |name| notes.as_ref().and_then(|notes| notes.get(name)).and_then(toml::Value::as_str);
+        let stop_reason = note("stop_reason").and_then(StopReason::named);
+        let agent = note("agent").and_then(|text| {
+            let read = text.parse::<AgentId>();
+            read.inspect_err(|error| mistakes.add(error.to_string())).ok()
+        });
         match mistakes.check() {
-            Ok(()) => Ok(Recorded { config, seeds, stop_reason }),
+            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent }),
             Err(mistakes) => Err(DirectoryError::Damaged { path, mistakes }),
         }
     }
@@ -268,6 +287,11 @@ pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Ur
         };
     }
     let mut recorded = Recorded::load(dir)?;
+    match (recorded.agent, config.is_of_site()) {
+        (None, true) => return Err(DirectoryError::Alone(dir.to_owned())),
+        (Some(_), false) => return Err(DirectoryError::OfSite(dir.to_owned())),
+        _ => {}
+    }
     recorded.scope_differences(dir, config)?;
     let seeds_added = seeds::merge(&mut recorded.seeds, seeds);
     let finished = recorded.stop_reason == Some(StopReason::Finished);
@@ -336,6 +360,7 @@ pub struct Directory {
     path: PathBuf,
     /// The part of its record that stays as it is during the run.
     settings: String,
+    agent: Option<AgentId>,
     _lock: Lock,
 }
 
@@ -352,7 +377,13 @@ impl Directory {
         let lock = Lock::take(path)?;
         let (start, seeds) = plan(path, config, seeds)?;
         let settings = settings_text(config, &seeds);
-        let directory = Directory { path: path.to_owned(), settings, _lock: lock };
+        let agent = match start {
+            _ if !config.is_of_site() => None,
+            // The hash keys of the standard library are random.
+            Start::New => Some(AgentId::from(RandomState::new().hash_one(std::process::id()))),
+            Start::Resume { .. } | Start::Finished => Recorded::load(path)?.agent,
+        };
+        let directory = Directory { path: path.to_owned(), settings, agent, _lock: lock };
         if start != Start::Finished {
             if seeds.len() > URLS_MAX {
                 let lines: String = seeds.iter().map(|seed| format!("{seed}\n")).collect();
@@ -370,11 +401,18 @@ impl Directory {
 
     fn record(&self, stop_reason: Option<StopReason>) -> Result<(), DirectoryError> {
         let ended = stop_reason.map(|reason| format!("stop_reason = \"{}\"\n", reason.name()));
+        let agent = self.agent.map(|agent| format!("agent = \"{agent}\"\n"));
         let version = env!("CARGO_PKG_VERSION");
+        let how = match self.agent {
+            Some(_) => {
+                "An agent of a site, by nephila. `nephila agent` with its file of settings goes on with it"
+            }
+            None => "A crawl by nephila. `nephila crawl --out` with this directory goes on with it",
+        };
         let text = format!(
-            "# A crawl by nephila. `nephila crawl --out` with this directory goes on with it.\n{}\n\
-             [{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\n{}",
+            "# {how}.\n{}\n[{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\n{}{}",
             self.settings,
+            agent.unwrap_or_default(),
             ended.unwrap_or_default()
         );
         self.replace(RECORD, &text)
@@ -388,6 +426,11 @@ impl Directory {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Which agent it is of, if it is of a site.
+    pub fn agent(&self) -> Option<AgentId> {
+        self.agent
     }
 }
 

@@ -20,6 +20,7 @@ pub mod peers;
 pub mod report;
 pub mod seeds;
 mod shard;
+pub mod site;
 pub mod summary;
 pub mod why;
 pub mod writer;

@@ -5,8 +5,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use nephila_core::agent::{HostCounts, HostView, Status, StopReason};
+use nephila_core::agent::{HostCounts, HostView, MemberView, SiteView, Status, StopReason};
 use nephila_core::record::{Block, Failure, How, Pointer};
+use nephila_core::site::Standing;
 use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use serde::{Deserialize, Serialize};
@@ -292,6 +293,45 @@ fn why_stopped(reason: Option<StopReason>) -> &'static str {
         Some(StopReason::Error) => ": an error made it impossible to go on",
         None => ": it was killed, or could not go on; the same command tries again",
     }
+}
+
+/// The agents of a site, as an answer.
+pub fn site(view: &SiteView) -> Response {
+    let state = match view {
+        _ if view.members.is_empty() => {
+            "not begun: it waits for the other agents that its settings list".to_owned()
+        }
+        _ if view.misplaced + view.owing + view.handovers > 0 => {
+            "moving hosts to whom they should be with".to_owned()
+        }
+        _ => "settled".to_owned(),
+    };
+    let mut text = format!("site {state}\n");
+    let width = view.members.iter().map(|of| of.member.name.len()).max().unwrap_or(0).clamp(5, 50);
+    let _ = writeln!(
+        text,
+        "{:width$}  {:16}  {:21}  {:>8}  {:>10}  state",
+        "agent", "number", "address", "capacity", "partitions"
+    );
+    for MemberView { id, member, is_well, held } in &view.members {
+        let state = match (member.standing, is_well) {
+            (Standing::Gone, _) => "forgotten",
+            (_, false) => "silent",
+            _ if *id == view.me => "well (this one)",
+            _ => "well",
+        };
+        let _ = writeln!(
+            text,
+            "{:width$}  {id}  {:21}  {:>8}  {:>10}  {state}",
+            member.name,
+            member.address,
+            member.capacity,
+            count(*held as u64),
+        );
+    }
+    let mut json = json!({ "schema": 1, "begun": !view.members.is_empty() });
+    merge(&mut json, view);
+    Response::Report { text, json }
 }
 
 /// The hosts of a crawl, as an answer; `hosts` are in their order already, `all` is how many there are.

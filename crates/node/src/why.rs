@@ -23,6 +23,9 @@ use crate::writer::{pointer_of, store_options};
 /// Hosts that are sorted at a time at least, when the first of all are wanted.
 const HOSTS_SORTED: usize = 10_000;
 
+/// What to say of a crawl alone to who takes it for one of several.
+pub(crate) const NO_SITE: &str = "this is a crawl alone: `nephila agent` begins a site";
+
 /// Why a question about a crawl that does not run has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
@@ -72,7 +75,12 @@ impl<S: Store> Crawl<'_, S> {
                 self.hosts(*limit, *sort, now).unwrap_or_else(|error| unreadable(&error))
             }
             Request::Blocks => report::blocks(self.agent.blocks()),
-            Request::Block { .. }
+            Request::Site => match self.agent.site_view(now) {
+                Some(view) => report::site(&view),
+                None => Response::Refused { why: NO_SITE.to_owned() },
+            },
+            Request::Forget { .. }
+            | Request::Block { .. }
             | Request::Unblock { .. }
             | Request::Pause
             | Request::Resume
@@ -303,10 +311,18 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
         journal.sync()?;
         return Ok(Response::Done);
     }
-    let mut agent = Agent::new(recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
+    let (settings, scope) = (recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
+    let mut agent = match recorded.agent {
+        Some(me) => Agent::of_site(settings, scope, recorded.config.site_settings(me, String::new())),
+        None => Agent::new(settings, scope),
+    };
     let now = Clock::now();
     let mut replay = Replay::new(&mut agent, now, None);
     let mut store = EmbeddedStore::open_read_only(disk, dir, options, &mut replay)?;
+    if let (Request::Site, Some(view)) = (request, agent.site_view(now)) {
+        // As it was when it ran.
+        return Ok(report::site(&view));
+    }
     agent.start(now, store.stored(), &mut Vec::new());
     store.hosts(&mut |stored| agent.take_stock(&stored, now))?;
     let mut crawl = Crawl {

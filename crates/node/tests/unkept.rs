@@ -70,13 +70,13 @@ fn a_body_that_cannot_be_kept_ends_the_run() {
     std::os::unix::fs::symlink("/proc/self", dir.join("spill")).unwrap();
     let mut display = Display::new(Kind::Quiet, &config);
     for runs in 1..3 {
-        let summary = crawl::run(&config, &directory, seeds.clone(), &mut display).unwrap();
+        let summary = crawl::run(&config, &directory, seeds.clone(), None, &mut display).unwrap();
         assert_eq!(summary.json()["stop_reason"], "error");
         assert_eq!(summary.exit_code(), 1);
         assert_eq!(asked.load(Ordering::SeqCst), runs, "it is asked for once a run");
     }
     // Nothing is lost by it.
     std::fs::remove_file(dir.join("spill")).unwrap();
-    let summary = crawl::run(&config, &directory, seeds, &mut display).unwrap();
+    let summary = crawl::run(&config, &directory, seeds, None, &mut display).unwrap();
     assert_eq!((summary.exit_code(), asked.load(Ordering::SeqCst)), (0, 3));
 }

@@ -66,6 +66,8 @@ pub enum Event {
     Message {
         /// Who.
         from: AgentId,
+        /// The name in its certificate.
+        name: String,
         /// What it says.
         message: Box<Message>,
     },
@@ -164,8 +166,8 @@ pub enum Action {
     },
     /// Tell another agent something. It may get lost.
     Send {
-        /// The address of the agent.
-        to: String,
+        /// Whom.
+        to: Recipient,
         /// What to tell.
         message: Box<Message>,
     },
@@ -189,6 +191,15 @@ pub enum Action {
     },
     /// Everything is settled: end the run.
     End(StopReason),
+}
+
+/// Whom a message is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipient {
+    /// The agent and its name, and nobody else who may be there; `None` for whoever is.
+    pub agent: Option<(AgentId, String)>,
+    /// Where it is reached.
+    pub address: String,
 }
 
 /// What the sieve said of the URLs that a record found.

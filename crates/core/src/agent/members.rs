@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::site::{Reply, Site};
-use super::{Action, Agent, Ticket};
+use super::{Action, Agent, Recipient, Ticket};
 use crate::limits::AGENTS_MAX;
 use crate::record::Record;
 use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Standing, Token};
@@ -33,7 +33,8 @@ impl Agent {
 
     pub(super) fn send(&self, to: AgentId, message: Message, out: &mut Vec<Action>) {
         if let Some(member) = self.site.members.get(to) {
-            out.push(Action::Send { to: member.address.clone(), message: Box::new(message) });
+            let to = Recipient { agent: Some((to, member.name.clone())), address: member.address.clone() };
+            out.push(Action::Send { to, message: Box::new(message) });
         }
     }
 
@@ -89,7 +90,8 @@ impl Agent {
         let Some(greeting) = self.introduce() else { return };
         let message = Box::new(Message::Hello(greeting.clone()));
         for peer in greeting.peers.iter().filter(|peer| **peer != greeting.member.address) {
-            out.push(Action::Send { to: peer.clone(), message: message.clone() });
+            let to = Recipient { agent: None, address: peer.clone() };
+            out.push(Action::Send { to, message: message.clone() });
         }
         let is_founder = greeting.peers.is_empty() || greeting.peers.contains(&greeting.member.address);
         let mut list: BTreeMap<AgentId, Member> = [(greeting.me, greeting.member.clone())].into();
@@ -186,14 +188,26 @@ impl Agent {
         }
     }
 
-    pub(super) fn on_message(&mut self, from: AgentId, message: Message, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn on_message(
+        &mut self,
+        from: AgentId,
+        name: &str,
+        message: Message,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
         if self.site.is_alone() || self.ended || from == self.site.me() {
             return;
         }
+        // Whose certificate it is that it speaks with.
+        let is_it = |members: &Members| members.get(from).is_some_and(|member| member.name == name);
         match message {
-            Message::Hello(greeting) => return self.on_hello(from, greeting, now, out),
-            Message::Members(members) => return self.on_members(from, &members, now, out),
-            _ if self.site.members.get(from).is_none() => return,
+            Message::Hello(greeting) if greeting.me == from && greeting.member.name == name => {
+                return self.on_hello(from, greeting, now, out);
+            }
+            Message::Members(members) if is_it(&members) => return self.on_members(from, &members, now, out),
+            Message::Hello(_) | Message::Members(_) => return,
+            _ if !is_it(&self.site.members) => return,
             _ => {}
         }
         let was_well = self.site.is_well(from, now.mono);
@@ -251,9 +265,6 @@ impl Agent {
     }
 
     fn on_hello(&mut self, from: AgentId, greeting: Greeting, now: Now, out: &mut Vec<Action>) {
-        if from != greeting.me {
-            return;
-        }
         if !self.site.members.is_founded() {
             if self.site.met.len() < AGENTS_MAX {
                 self.site.met.insert(from, greeting);

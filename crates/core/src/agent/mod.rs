@@ -303,7 +303,7 @@ impl Agent {
             Event::Recorded { ticket, place, record } => self.on_recorded(ticket, place, record, now, out),
             Event::Recalled { host, record, place } => self.on_recalled(&host, place, record, now, out),
             Event::Control(control) => self.on_control(control, now, out),
-            Event::Message { from, message } => self.on_message(from, *message, now, out),
+            Event::Message { from, name, message } => self.on_message(from, &name, *message, now, out),
             Event::Exported { to, handover, moved, next, decided } => {
                 self.on_admitted(decided, now);
                 self.on_exported(to, handover, moved, next, now, out);

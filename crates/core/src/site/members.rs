@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,21 @@ impl AsRef<[u8]> for AgentId {
 impl fmt::Display for AgentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+/// A text that names no agent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not the number of an agent: it has 16 hexadecimal digits")]
+pub struct NotAnAgentId(String);
+
+impl FromStr for AgentId {
+    type Err = NotAnAgentId;
+
+    fn from_str(text: &str) -> Result<AgentId, NotAnAgentId> {
+        let is_one = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u64::from_str_radix(text, 16).ok().filter(|_| is_one);
+        number.map(AgentId::from).ok_or_else(|| NotAnAgentId(text.to_owned()))
     }
 }
 
@@ -234,6 +250,16 @@ mod tests {
         assert_eq!(sum.get(AgentId::from(1)).map(|member| member.version), Some(2));
         assert_eq!(sum.present().count(), 2);
         assert!(!sum.clone().merge(&sum).unwrap());
+    }
+
+    #[test]
+    fn numbers_are_read_back() {
+        let id = AgentId::from(0x00ab_cdef_0123_4567);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for wrong in ["", "1", "00abcdef0123456", "00abcdef01234567a", "00abcdef0123456x", "+0abcdef01234567"]
+        {
+            assert!(wrong.parse::<AgentId>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

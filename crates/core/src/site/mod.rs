@@ -8,7 +8,7 @@ mod message;
 mod partitions;
 mod tokens;
 
-pub use members::{AgentId, Member, Members, OtherSite, Standing};
+pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite, Standing};
 pub use message::{Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, Waiting};
 pub use partitions::Partitions;
 pub use tokens::{Token, Tokens};

@@ -7,6 +7,7 @@
 mod contact;
 mod layer;
 mod reference;
+mod site;
 pub mod table;
 mod units;
 mod values;
@@ -28,6 +29,7 @@ pub use contact::{Contact, NotAContact};
 pub(crate) use layer::NOTES;
 pub use layer::{CONTACT_VARIABLE, Layer, Mistakes, keep_contact, user_file};
 pub use reference::reference;
+pub use site::{NotAPeerAddress, PeerAddress, SiteConfig};
 use table::SETTINGS;
 pub use values::Shown;
 
@@ -86,6 +88,7 @@ pub struct Config {
     pub settle_delay: Duration,
     pub log_roll_bytes: u64,
     pub log_files_max: usize,
+    pub site: SiteConfig,
 }
 
 /// Shards that there are at most if nobody says how many.
@@ -148,6 +151,7 @@ impl Default for Config {
             settle_delay: Duration::from_millis(20),
             log_roll_bytes: 256_000_000,
             log_files_max: 20,
+            site: SiteConfig::default(),
         }
     }
 }
@@ -220,6 +224,8 @@ impl Config {
             ("settle-delay", self.settle_delay <= Duration::from_secs(1), "must be at most 1s"),
             ("log-size", self.log_roll_bytes >= 10_000, "must be at least 10KB"),
             ("log-files", self.log_files_max <= 10_000, "must be at most 10000"),
+            ("capacity", self.site.capacity > 0, positive),
+            ("capacity", self.site.capacity <= 1_000, "must be at most 1000"),
         ]
     }
 
@@ -280,7 +286,11 @@ impl Config {
     pub fn to_toml(&self, only_changed: bool, leave_out: &[&str]) -> String {
         let default = Config::default();
         let mut text = String::new();
-        for setting in SETTINGS.iter().filter(|setting| !leave_out.contains(&setting.name)) {
+        let is_wanted = |setting: &&table::Setting| {
+            let is_ours = setting.group != table::Group::Site || self.is_of_site();
+            is_ours && !leave_out.contains(&setting.name)
+        };
+        for setting in SETTINGS.iter().filter(is_wanted) {
             let shown = setting.show(self);
             if only_changed && shown == setting.show(&default) {
                 continue;

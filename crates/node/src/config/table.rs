@@ -4,6 +4,7 @@
 //! can differ from another. Defaults are those of [`Config::default`].
 
 use super::Config;
+use super::site::PeerAddresses;
 use super::values::{
     Choice, Codec, Count, File, Given, HostHeaders, Listen, MediaTypes, Name, Networks, Number, Patterns,
     Server, Shown, Size, Span, Spans, Texts, Word,
@@ -61,11 +62,13 @@ pub enum Group {
     Network,
     /// What is kept, and where.
     Output,
+    /// Whom it crawls with.
+    Site,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Group; 8] = [
+    pub const ALL: [Group; 9] = [
         Group::Scope,
         Group::Limits,
         Group::Identity,
@@ -74,6 +77,7 @@ impl Group {
         Group::Robots,
         Group::Network,
         Group::Output,
+        Group::Site,
     ];
 
     /// The heading above them.
@@ -87,6 +91,7 @@ impl Group {
             Group::Robots => "robots.txt",
             Group::Network => "Network",
             Group::Output => "Output",
+            Group::Site => "Site (for `nephila agent` alone)",
         }
     }
 }
@@ -246,5 +251,13 @@ settings! {
         advanced "log-files" "N" Count log_files_max: "How many old fetch logs are kept";
         advanced "stop-grace" "DURATION" Span settings.stop_grace:
             "When the crawl is told to stop: how long what is being fetched may still take";
+    }    Site {
+        common "identity" "DIR" File site.identity:
+            "The directory with this agent's certificate and key and the site's authority, made by `nephila ca`";
+        common "listen" "ADDRESS" Listen site.listen: "Where this agent listens to the others, such as 0.0.0.0:7946";
+        common "address" "HOST:PORT" Word site.address: "Where the others reach this agent; what listen says if not given";
+        common "peers" "HOST:PORT,..." PeerAddresses site.peers:
+            "Where agents of the site are reached. Those that are listed begin the site together, when all of them are there; who is not listed joins it. Without any, this agent begins a site alone";
+        common "capacity" "N" Count site.capacity: "This agent's share of the hosts, in relation to that of others";
     }
 }

@@ -37,7 +37,7 @@ impl Given<'_> {
     }
 
     /// The values, where commas separate them too.
-    fn each(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn each(&self) -> impl Iterator<Item = &str> {
         self.words.iter().flat_map(|word| word.split(',')).map(str::trim).filter(|word| !word.is_empty())
     }
 }

@@ -11,17 +11,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use super::ca::{AGENT_CERTIFICATE, AGENT_KEY, CA_CERTIFICATE};
-use super::name::{Name, agent_domain, parse_agent_domain};
+use super::name::{Name, Peer, agent_domain, parse_agent_domain, site_domain};
 
 /// How much of a file is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -58,6 +61,8 @@ pub struct Identity {
     expires_soon: bool,
     acceptor: TlsAcceptor,
     connector: TlsConnector,
+    /// The same, for whichever agent of the site is there.
+    to_any: TlsConnector,
 }
 
 impl fmt::Debug for Identity {
@@ -96,10 +101,18 @@ impl Identity {
 
         let mismatch = |error| IdentityError::Mismatch(path.clone(), error);
         let server = server_config(verifier, chain.clone(), key.clone_key()).map_err(mismatch)?;
+        let any = AnyAgent::new(&roots, site.clone()).map_err(mismatch)?;
         let client = client_config(roots, chain, key).map_err(mismatch)?;
-        let (acceptor, connector) =
-            (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)));
-        Ok(Identity { agent, site, expires_soon, acceptor, connector })
+        let mut to_any = client.clone();
+        to_any.dangerous().set_certificate_verifier(Arc::new(any));
+        Ok(Identity {
+            agent,
+            site,
+            expires_soon,
+            acceptor: TlsAcceptor::from(Arc::new(server)),
+            connector: TlsConnector::from(Arc::new(client)),
+            to_any: TlsConnector::from(Arc::new(to_any)),
+        })
     }
 
     /// The agent's name.
@@ -133,11 +146,77 @@ impl Identity {
     /// Makes sure that who was connected to is this agent of the site.
     pub(super) async fn connect(
         &self,
-        to: &Name,
+        to: &Peer,
         stream: TcpStream,
     ) -> io::Result<client::TlsStream<TcpStream>> {
-        let name = ServerName::try_from(agent_domain(to, &self.site)).map_err(io::Error::other)?;
-        self.connector.connect(name, stream).await
+        let name = ServerName::try_from(self.domain_of(to)).map_err(io::Error::other)?;
+        let connector = match to {
+            Peer::Agent(_) => &self.connector,
+            Peer::At(_) => &self.to_any,
+        };
+        connector.connect(name, stream).await
+    }
+
+    /// What a peer is called in certificates; for one whose name is not known, its site.
+    pub(super) fn domain_of(&self, peer: &Peer) -> String {
+        match peer {
+            Peer::Agent(name) => agent_domain(name, &self.site),
+            Peer::At(_) => site_domain(&self.site),
+        }
+    }
+}
+
+/// Takes any certificate that the site's authority made for an agent of the site, and no other.
+#[derive(Debug)]
+struct AnyAgent {
+    site: Name,
+    of_one: Arc<WebPkiServerVerifier>,
+}
+
+impl AnyAgent {
+    fn new(roots: &Arc<RootCertStore>, site: Name) -> Result<AnyAgent, rustls::Error> {
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider());
+        let of_one = builder.build().map_err(|error| rustls::Error::General(error.to_string()))?;
+        Ok(AnyAgent { site, of_one })
+    }
+}
+
+impl ServerCertVerifier for AnyAgent {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        // Who it says it is; whether that is true is looked at then.
+        let wrong = || rustls::Error::InvalidCertificate(CertificateError::NotValidForName);
+        let (agent, _) = who(certificate).filter(|(_, site)| *site == self.site).ok_or_else(wrong)?;
+        let name = ServerName::try_from(agent_domain(&agent, &self.site)).map_err(|_| wrong())?;
+        self.of_one.verify_server_cert(certificate, intermediates, &name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.of_one.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.of_one.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.of_one.supported_verify_schemes()
     }
 }
 

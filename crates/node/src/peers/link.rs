@@ -21,7 +21,7 @@ use tonic::client::{Grpc, GrpcService};
 use tonic::codec::Streaming;
 
 use super::codec::{METHOD, Postcard, Sized};
-use super::name::{Name, agent_domain};
+use super::name::Peer;
 use super::tasks::{Tasks, lock};
 use super::{Identity, Limits};
 
@@ -32,7 +32,7 @@ const ERROR_BYTES_MAX: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerView {
     /// The peer.
-    pub name: Name,
+    pub peer: Peer,
     /// Where it is looked for.
     pub address: String,
     /// Whether it answers there now.
@@ -50,7 +50,7 @@ pub struct PeerView {
 /// The way to one peer.
 #[derive(Debug)]
 pub(super) struct Link {
-    name: Name,
+    peer: Peer,
     state: Mutex<State>,
 }
 
@@ -70,7 +70,7 @@ struct State {
 }
 
 impl Link {
-    pub(super) fn new(name: Name, address: &str) -> Link {
+    pub(super) fn new(peer: Peer, address: &str) -> Link {
         let state = State {
             address: address.to_owned(),
             messages: VecDeque::new(),
@@ -82,7 +82,7 @@ impl Link {
             dropped: 0,
             last_error: None,
         };
-        Link { name, state: Mutex::new(state) }
+        Link { peer, state: Mutex::new(state) }
     }
 
     /// Queues a message, and says whether there was room. The next connection goes to this address.
@@ -109,7 +109,7 @@ impl Link {
     pub(super) fn view(&self) -> PeerView {
         let state = lock(&self.state);
         PeerView {
-            name: self.name.clone(),
+            peer: self.peer.clone(),
             address: state.address.clone(),
             connected: state.connected,
             waiting_bytes: state.bytes,
@@ -169,7 +169,7 @@ impl Link {
             let address = lock(&self.state).address.clone();
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            let stream = identity.connect(&self.name, stream).await?;
+            let stream = identity.connect(&self.peer, stream).await?;
             let mut builder = http2::Builder::new(tasks.starter());
             builder
                 .timer(TokioTimer::new())
@@ -181,7 +181,7 @@ impl Link {
             Ok::<_, BoxError>(builder.handshake(TokioIo::new(stream)).await?)
         };
         let (sender, connection) = timeout(limits.handshake_timeout, begin).await.map_err(|_| late())??;
-        let origin = format!("https://{}", agent_domain(&self.name, identity.site())).parse()?;
+        let origin = format!("https://{}", identity.domain_of(&self.peer)).parse()?;
         let conversation = async {
             let mut grpc = Grpc::with_origin(Call(sender), origin);
             let path = PathAndQuery::from_static(METHOD);

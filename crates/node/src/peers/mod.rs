@@ -33,7 +33,7 @@ use tokio::task::AbortHandle;
 pub use identity::{Identity, IdentityError};
 use link::Link;
 pub use link::PeerView;
-pub use name::{Name, NotAName};
+pub use name::{Name, NotAName, Peer};
 pub use serve::Inbox;
 use serve::{Counters, Server, Speaking};
 use tasks::lock;
@@ -108,7 +108,7 @@ pub enum NotSent {
     Unwritable(String),
     /// Too much waits for this peer.
     #[error("too much waits for {0}")]
-    Full(Name),
+    Full(Peer),
     /// Too many peers are spoken to.
     #[error("no more than {0} peers can be spoken to")]
     TooManyPeers(usize),
@@ -134,7 +134,7 @@ pub struct PeerCounts {
 }
 
 /// The ways to peers, each with the task that goes it.
-type Links = HashMap<Name, (Arc<Link>, AbortHandle)>;
+type Links = HashMap<Peer, (Arc<Link>, AbortHandle)>;
 
 /// The peers of an agent: messages go out here, and come in through the [`Inbox`]. All connections end when it is dropped.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
 
     /// Queues a message to a peer, which is at `address` (`HOST:PORT`). Never waits. An error means that it is not sent; that
     /// there is none does not mean that it arrives.
-    pub fn send(&self, to: &Name, address: &str, message: &M) -> Result<(), NotSent> {
+    pub fn send(&self, to: &Peer, address: &str, message: &M) -> Result<(), NotSent> {
         let bytes_max = self.limits.message_bytes_max;
         let queued = match codec::encode(message) {
             Ok(encoded) if encoded.len() > bytes_max => {
@@ -213,7 +213,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
         }
     }
 
-    fn queue(&self, to: &Name, address: &str, message: bytes::Bytes) -> Result<(), NotSent> {
+    fn queue(&self, to: &Peer, address: &str, message: bytes::Bytes) -> Result<(), NotSent> {
         let mut links = lock(&self.links);
         if !links.contains_key(to) {
             if links.len() >= self.limits.links_max {
@@ -228,7 +228,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
         if has_room { Ok(()) } else { Err(NotSent::Full(to.clone())) }
     }
 
-    fn run_link(&self, link: Arc<Link>, name: Name) -> impl Future<Output = ()> + use<M> {
+    fn run_link(&self, link: Arc<Link>, peer: Peer) -> impl Future<Output = ()> + use<M> {
         let (identity, limits) = (Arc::clone(&self.identity), Arc::clone(&self.limits));
         let links = Arc::clone(&self.links);
         async move {
@@ -237,7 +237,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
                 let mut links = lock(&links);
                 // Somebody may have wanted something meanwhile.
                 if link.is_idle(limits.idle_timeout) {
-                    links.remove(&name);
+                    links.remove(&peer);
                     return;
                 }
             }
@@ -245,7 +245,7 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
     }
 
     /// Ends the connection to a peer and drops what waits for it.
-    pub fn forget(&self, peer: &Name) {
+    pub fn forget(&self, peer: &Peer) {
         if let Some((_, running)) = lock(&self.links).remove(peer) {
             running.abort();
         }
@@ -264,12 +264,12 @@ impl<M: Serialize + DeserializeOwned + Send + 'static> Peers<M> {
     /// Those who are spoken to, by name.
     pub fn peers(&self) -> Vec<PeerView> {
         let mut views: Vec<PeerView> = lock(&self.links).values().map(|(link, _)| link.view()).collect();
-        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views.sort_by(|a, b| a.peer.cmp(&b.peer));
         views
     }
 
     /// Whether the connection to a peer stands.
-    pub fn is_connected(&self, peer: &Name) -> bool {
+    pub fn is_connected(&self, peer: &Peer) -> bool {
         lock(&self.links).get(peer).is_some_and(|(link, _)| link.view().connected)
     }
 

@@ -48,6 +48,24 @@ impl fmt::Display for Name {
     }
 }
 
+/// Whom to speak to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Peer {
+    /// This agent, and nobody else who may be there.
+    Agent(Name),
+    /// Whichever agent of the site is at this address.
+    At(Arc<str>),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Agent(name) => name.fmt(f),
+            Peer::At(address) => f.write_str(address),
+        }
+    }
+}
+
 /// The name in the certificates of a site's authority; those of its agents are below it.
 pub(super) fn site_domain(site: &Name) -> String {
     format!("{site}.{DOMAIN}")

@@ -36,7 +36,7 @@ async fn cost() {
         [(100, 200_000_u64), (1_000, 100_000), (10_000, 50_000), (100_000, 5_000), (1_000_000, 500)]
     {
         let message = Message { number: 0, text: "x".repeat(bytes) };
-        let (to, address) = (b.name(), b.address());
+        let (to, address) = (b.peer(), b.address());
         let begun = cpu();
         let (mut sent, mut taken) = (0, 0);
         while taken < count {

@@ -82,7 +82,7 @@ async fn random_bytes_change_nothing() {
     let b = authority.agent("b.paris.nephila.internal");
     b.send(&a, 1);
     assert_eq!(a.next().await.1, message(1));
-    wait_until(|| b.peers.is_connected(&a.name())).await;
+    wait_until(|| b.peers.is_connected(&a.peer())).await;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let address = a.peers.address();
     let nobody = raw::tls(&authority.pem(), None, &[&TLS13]);
@@ -92,7 +92,7 @@ async fn random_bytes_change_nothing() {
     }
     // What comes after the first few bytes of each is not even read.
     assert!(a.peers.counts().refused > 100);
-    assert!(b.peers.is_connected(&a.name()));
+    assert!(b.peers.is_connected(&a.peer()));
 
     // An agent of the site that has gone mad, in and below HTTP/2, and in gRPC.
     let mad = raw::tls(&authority.pem(), Some(&authority.make(terms("c.paris.nephila.internal"))), &[&TLS13]);
@@ -116,6 +116,6 @@ async fn random_bytes_change_nothing() {
     }
     b.send(&a, 2);
     assert_eq!(a.next().await, ("b".to_owned(), message(2)));
-    assert!(b.peers.is_connected(&a.name()));
+    assert!(b.peers.is_connected(&a.peer()));
     assert_eq!(b.peers.peers()[0].last_error, None, "the connection of b has lasted");
 }

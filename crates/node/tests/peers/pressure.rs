@@ -22,7 +22,7 @@ async fn a_slow_reader_slows_the_sender_down() {
     let authority = Authority::new();
     let a = authority.agent_with("a.paris.nephila.internal", limits.clone());
     let mut b = authority.agent_with("b.paris.nephila.internal", limits);
-    let (to, address) = (b.name(), b.address());
+    let (to, address) = (b.peer(), b.address());
     let text = "x".repeat(MESSAGE_BYTES);
     let (mut sent, mut taken) = (0, 0);
     for round in 0..20 {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::civil::{Date, date};
-use nephila_node::peers::{Identity, Inbox, Limits, Name, Peers};
+use nephila_node::peers::{Identity, Inbox, Limits, Name, Peer, Peers};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     date_time_ymd,
@@ -32,6 +32,10 @@ pub(crate) fn message(number: u64) -> Message {
 
 pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
+}
+
+pub(crate) fn peer(text: &str) -> Peer {
+    Peer::Agent(name(text))
 }
 
 /// How the certificate of an agent is made.
@@ -116,8 +120,8 @@ impl Agent {
         Agent { peers, inbox }
     }
 
-    pub(crate) fn name(&self) -> Name {
-        self.peers.identity().agent().clone()
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::Agent(self.peers.identity().agent().clone())
     }
 
     pub(crate) fn address(&self) -> String {
@@ -125,7 +129,7 @@ impl Agent {
     }
 
     pub(crate) fn send(&self, to: &Agent, number: u64) {
-        self.peers.send(&to.name(), &to.address(), &message(number)).unwrap();
+        self.peers.send(&to.peer(), &to.address(), &message(number)).unwrap();
     }
 
     /// The next message and its sender.

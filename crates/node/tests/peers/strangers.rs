@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use jiff::civil::date;
 use jiff::{ToSpan, Zoned};
-use nephila_node::peers::{Identity, IdentityError};
+use nephila_node::peers::{Identity, IdentityError, Peer};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::version::{TLS12, TLS13};
 
@@ -59,12 +59,14 @@ async fn who_has_no_valid_certificate_hears_nothing() {
     // They listen under the name of b: agents of another authority, and of another site.
     for mut impostor in [other.agent("b.paris.nephila.internal"), authority.agent("b.rome.nephila.internal")]
     {
-        a.peers.send(&name("b"), &impostor.address(), &message(1)).unwrap();
-        wait_until(|| a.peers.peers()[0].last_error.is_some()).await;
-        assert!(!a.peers.is_connected(&name("b")));
-        assert!(impostor.inbox.try_recv().is_none());
-        assert_eq!(impostor.peers.counts().accepted, 0);
-        a.peers.forget(&name("b"));
+        for whom in [peer("b"), Peer::At(impostor.address().into())] {
+            a.peers.send(&whom, &impostor.address(), &message(1)).unwrap();
+            wait_until(|| a.peers.peers()[0].last_error.is_some()).await;
+            assert!(!a.peers.is_connected(&whom));
+            assert!(impostor.inbox.try_recv().is_none());
+            assert_eq!(impostor.peers.counts().accepted, 0);
+            a.peers.forget(&whom);
+        }
     }
 }
 

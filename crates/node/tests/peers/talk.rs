@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use nephila_node::peers::{Identity, Limits, NotSent, ca};
+use nephila_node::peers::{Identity, Limits, NotSent, Peer, ca};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -28,12 +28,12 @@ async fn agents_with_certificates_of_the_command_talk() {
     assert_eq!(a.next().await, ("b".to_owned(), message(7)));
     assert!(a.inbox.try_recv().is_none());
     // A message may be there before its sender knows that it was let in.
-    wait_until(|| a.peers.is_connected(&name("b")) && b.peers.is_connected(&name("a"))).await;
+    wait_until(|| a.peers.is_connected(&peer("b")) && b.peers.is_connected(&peer("a"))).await;
     let (counts, views) = (b.peers.counts(), a.peers.peers());
     assert_eq!((counts.accepted, counts.refused, counts.received), (1, 0, 1_000));
     assert_eq!(counts.received_bytes, a.peers.counts().queued_bytes);
     assert_eq!((views.len(), views[0].sent, views[0].dropped), (1, 1_000, 0));
-    assert_eq!((&views[0].name, &views[0].address), (&name("b"), &b.address()));
+    assert_eq!((&views[0].peer, &views[0].address), (&peer("b"), &b.address()));
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -42,16 +42,19 @@ async fn messages_go_to_who_they_are_for_or_to_nobody() {
     let a = authority.agent("a.paris.nephila.internal");
     let mut b = authority.agent("b.paris.nephila.internal");
     // At b's address there is no c.
-    a.peers.send(&name("c"), &b.address(), &message(1)).unwrap();
-    wait_until(|| a.peers.peers().iter().any(|peer| peer.name == name("c") && peer.last_error.is_some()))
+    a.peers.send(&peer("c"), &b.address(), &message(1)).unwrap();
+    wait_until(|| a.peers.peers().iter().any(|view| view.peer == peer("c") && view.last_error.is_some()))
         .await;
     let view = a.peers.peers().remove(0);
     assert!(!view.connected && view.dropped == 1 && view.waiting_bytes == 0, "{view:?}");
     assert!(view.last_error.as_ref().unwrap().contains("certificate"), "{view:?}");
     a.send(&b, 2);
     assert_eq!(b.next().await, ("a".to_owned(), message(2)));
-    a.peers.forget(&name("c"));
+    a.peers.forget(&peer("c"));
     assert_eq!(a.peers.peers().len(), 1);
+    // Who does not know who is there may say so.
+    a.peers.send(&Peer::At(b.address().into()), &b.address(), &message(3)).unwrap();
+    assert_eq!(b.next().await, ("a".to_owned(), message(3)));
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -64,9 +67,9 @@ async fn a_peer_that_restarts_is_found_again() {
     let mut b = Agent::start(Identity::read(&dir).unwrap(), listener, limits());
     a.send(&b, 1);
     assert_eq!(b.next().await.1, message(1));
-    wait_until(|| a.peers.is_connected(&name("b"))).await;
+    wait_until(|| a.peers.is_connected(&peer("b"))).await;
     drop(b);
-    wait_until(|| !a.peers.is_connected(&name("b"))).await;
+    wait_until(|| !a.peers.is_connected(&peer("b"))).await;
     // What is said meanwhile may be lost: it is repeated, as the protocol above does.
     let mut b =
         Agent::start(Identity::read(&dir).unwrap(), std::net::TcpListener::bind(at).unwrap(), limits());
@@ -80,7 +83,7 @@ async fn a_peer_that_restarts_is_found_again() {
         }
     });
     assert_eq!(heard.await, (name("a"), message(2)));
-    wait_until(|| a.peers.is_connected(&name("b"))).await;
+    wait_until(|| a.peers.is_connected(&peer("b"))).await;
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -110,14 +113,14 @@ async fn limits_hold() {
     let a = authority.agent_with("a.paris.nephila.internal", limits.clone());
     let mut b = authority.agent_with("b.paris.nephila.internal", limits);
     let long = Message { number: 1, text: "x".repeat(1_000) };
-    let refused = a.peers.send(&b.name(), &b.address(), &long);
+    let refused = a.peers.send(&b.peer(), &b.address(), &long);
     assert_eq!(refused, Err(NotSent::TooLong { bytes: 1_003, bytes_max: 1_000 }));
-    for peer in ["c", "d"] {
-        a.peers.send(&name(peer), "127.0.0.1:1", &message(1)).unwrap();
+    for other in ["c", "d"] {
+        a.peers.send(&peer(other), "127.0.0.1:1", &message(1)).unwrap();
     }
-    assert_eq!(a.peers.send(&b.name(), &b.address(), &message(1)), Err(NotSent::TooManyPeers(2)));
+    assert_eq!(a.peers.send(&b.peer(), &b.address(), &message(1)), Err(NotSent::TooManyPeers(2)));
     assert_eq!(a.peers.counts().not_queued, 2);
-    a.peers.forget(&name("c"));
+    a.peers.forget(&peer("c"));
     a.send(&b, 2);
     assert_eq!(b.next().await.1, message(2));
 
@@ -150,7 +153,7 @@ async fn the_newest_connection_of_a_peer_counts() {
     let mut rest = Vec::new();
     // However it ends.
     let _ = within(old.read_to_end(&mut rest)).await;
-    wait_until(|| b.peers.is_connected(&name("a"))).await;
+    wait_until(|| b.peers.is_connected(&peer("a"))).await;
     assert_eq!((a.peers.counts().accepted, a.peers.counts().refused), (2, 0));
 }
 
@@ -184,12 +187,12 @@ async fn a_peer_that_is_silently_gone_is_noticed_on_both_sides() {
     let mut b = authority.agent_with("b.paris.nephila.internal", limits);
     let (go_silent, silent) = watch::channel(false);
     let address = relay(b.peers.address(), silent).await.to_string();
-    a.peers.send(&b.name(), &address, &message(1)).unwrap();
+    a.peers.send(&b.peer(), &address, &message(1)).unwrap();
     assert_eq!(b.next().await.1, message(1));
-    wait_until(|| a.peers.is_connected(&b.name())).await;
+    wait_until(|| a.peers.is_connected(&b.peer())).await;
     assert_eq!(b.peers.speakers(), [name("a")]);
     go_silent.send(true).unwrap();
-    wait_until(|| !a.peers.is_connected(&b.name())).await;
+    wait_until(|| !a.peers.is_connected(&b.peer())).await;
     wait_until(|| b.peers.speakers().is_empty()).await;
 }
 
@@ -204,12 +207,12 @@ async fn nothing_is_left_of_who_ends() {
         a.send(&b, number);
     }
     b.send(&a, 1);
-    wait_until(|| a.peers.is_connected(&b.name()) && b.peers.is_connected(&a.name())).await;
+    wait_until(|| a.peers.is_connected(&b.peer()) && b.peers.is_connected(&a.peer())).await;
     wait_until(|| b.peers.counts().received > 10).await;
     // What came to it can still be taken, and what did not find room there is gone.
     let Agent { peers, inbox } = b;
     drop(peers);
-    a.peers.forget(&name("b"));
+    a.peers.forget(&peer("b"));
     // Of a, only who listens.
     wait_until(|| alive() == 1).await;
     drop(a);

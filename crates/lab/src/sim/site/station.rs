@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose, Ticket};
+use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose, Recipient, Ticket};
 use nephila_core::assign::partition_of;
 use nephila_core::record::Record;
 use nephila_core::site::{AgentId, Message, SiteSettings};
@@ -160,7 +160,8 @@ impl Sim<'_> {
         if station.process.is_none() {
             return Ok(());
         }
-        let event = Box::new(Event::Message { from: from.1, message });
+        let name = self.stations[from.0].site.name.clone();
+        let event = Box::new(Event::Message { from: from.1, name, message });
         if self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event)))? {
             unreachable!("a message is not the end");
         }
@@ -235,9 +236,13 @@ impl Sim<'_> {
         Ok(())
     }
 
-    fn send(&mut self, index: usize, to: &str, message: Box<Message>) {
+    fn send(&mut self, index: usize, to: &Recipient, message: Box<Message>) {
         let from = (index, self.stations[index].site.me);
-        let Some(to) = self.stations.iter().position(|station| station.site.address == to) else { return };
+        let is_it = |station: &Station| {
+            let is_meant = to.agent.as_ref().is_none_or(|(id, _)| *id == station.site.me);
+            station.site.address == to.address && is_meant
+        };
+        let Some(to) = self.stations.iter().position(is_it) else { return };
         if matches!(*message, Message::Move { .. } | Message::Moved { .. } | Message::Grant { .. }) {
             self.strike_handover(index, to);
         }
