@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cdxj::{CdxLine, lookup, merge};
 pub use error::{Error, ErrorKind};
+pub use http::payload;
 pub use pack::Compression;
 pub use reader::{
     BLOCK_BYTES_MAX, RECORD_HEAD_BYTES_MAX, ReadError, Reader, Record, RecordHead, locate, read_record,

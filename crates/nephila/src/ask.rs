@@ -5,11 +5,12 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use nephila_node::asking::from_hex;
 use nephila_node::config::reference;
 use nephila_node::control::{self, Block, CallError, HostSort, Request, Response, block_name};
 use nephila_node::directory::{self, DirectoryError, Recorded};
 use nephila_node::display::harmless;
-use nephila_node::report::Why;
+use nephila_node::report::{Captured, Why, decoded};
 use nephila_node::{seeds, why};
 use serde_json::json;
 
@@ -20,6 +21,9 @@ const HOSTS_LISTED: usize = 50;
 
 /// How many blocks an error lists.
 const BLOCKS_LISTED_MAX: usize = 10;
+
+/// The longest answer that another agent's archive may hold.
+const ANSWER_BYTES_MAX: usize = 5 << 30;
 
 /// Runs the command `name`.
 pub(crate) fn run(name: &str, matches: &ArgMatches) -> Ended {
@@ -38,6 +42,7 @@ pub(crate) fn run(name: &str, matches: &ArgMatches) -> Ended {
         Response::Report { json: data, .. } if json => print_json(&data)?,
         Response::Report { text, .. } => print(harmless(&text).as_bytes())?,
         Response::Refused { why } => return Err(Failure::refused(why)),
+        Response::Bytes { .. } => return Err(Failure::refused("nobody asked for bytes")),
     }
     Ok(0)
 }
@@ -80,20 +85,47 @@ pub(crate) fn show(matches: &ArgMatches) -> Ended {
     let json = match ask(&dir, &request)? {
         Response::Report { json, .. } => json,
         Response::Refused { why } => return Err(Failure::refused(why)),
-        Response::Done => return Err(Failure::refused("the running crawl gave no answer")),
+        Response::Done | Response::Bytes { .. } => {
+            return Err(Failure::refused("the running crawl gave no answer"));
+        }
     };
     let why: Why = serde_json::from_value(json).map_err(anyhow::Error::from)?;
     let Some(capture) = &why.capture else {
         return Err(Failure::refused(format!("there is no archived answer: {}", why.state.text())));
     };
     let raw = matches.get_flag("raw");
-    let answer = capture.read(&dir, raw).map_err(anyhow::Error::from)?;
+    let answer = match &capture.agent {
+        Some(agent) => read_from(&dir, agent, capture)?,
+        None => capture.read(&dir).map_err(anyhow::Error::from)?,
+    };
+    let answer = if raw { answer } else { decoded(answer) };
     if io::stdout().is_terminal() && !raw {
         print(harmless(&String::from_utf8_lossy(&answer).replace("\r\n", "\n")).as_bytes())?;
     } else {
         print(answer)?;
     }
     Ok(0)
+}
+
+/// What the archive of another agent holds.
+fn read_from(dir: &Path, agent: &str, capture: &Captured) -> Result<Vec<u8>, Failure> {
+    let mut answer = Vec::new();
+    while answer.len() <= ANSWER_BYTES_MAX {
+        let from = answer.len() as u64;
+        let request = Request::Read { agent: agent.to_owned(), pointer: capture.pointer, from };
+        match ask(dir, &request)? {
+            Response::Bytes { hex, is_last } => {
+                let Some(bytes) = from_hex(&hex) else { break };
+                answer.extend_from_slice(&bytes);
+                if is_last {
+                    return Ok(answer);
+                }
+            }
+            Response::Refused { why } => return Err(Failure::refused(why)),
+            _ => break,
+        }
+    }
+    Err(Failure::refused("the running agent gave no answer that makes sense"))
 }
 
 /// `nephila config`.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use nephila_core::record::Block;
+use nephila_core::record::Pointer;
 use nephila_core::url::Host;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -70,6 +71,15 @@ pub enum Request {
     Resume,
     /// Settle what is in flight and end.
     Stop,
+    /// What does the archive of an agent hold?
+    Read {
+        /// The number of the agent.
+        agent: String,
+        /// Where.
+        pointer: Pointer,
+        /// From which byte on.
+        from: u64,
+    },
     /// Which agents are in its site?
     Site,
     /// An agent of its site will not come back.
@@ -141,6 +151,13 @@ pub enum Response {
         text: String,
         /// For programs.
         json: serde_json::Value,
+    },
+    /// A part of what was asked for.
+    Bytes {
+        /// In hexadecimal digits.
+        hex: String,
+        /// Whether nothing follows.
+        is_last: bool,
     },
     /// It cannot be done.
     Refused {

@@ -18,6 +18,7 @@ use nephila_core::agent::{
     Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, Ticket, Totals,
 };
 use nephila_core::record::Record;
+use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::Url;
 use nephila_disk::RealDisk;
@@ -29,6 +30,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use self::signals::Signals;
 use crate::archiving::Archive;
+use crate::asking::{Answer, Asked};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::{self, Requests, Response};
@@ -40,7 +42,7 @@ use crate::fetch_log::Attempt;
 use crate::memo::{Memo, Pointed};
 use crate::metrics::{self, Metrics};
 use crate::shard::Shards;
-use crate::site::Site;
+use crate::site::{Heard, Site};
 use crate::summary::Summary;
 use crate::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
 
@@ -108,6 +110,10 @@ enum Input {
     Fetched(Box<(Order, Outcome)>),
     Written(Written),
     WriterEnded,
+    /// Something to ask of an agent of the site.
+    Ask(Box<Asked>),
+    /// The answer to a question of another agent.
+    Answer(AgentId, u64, Box<Answer>),
 }
 
 /// Runs the crawl in `directory` until it ends, and says how it went. `seeds` are all its seeds, old and new; `site` is whom it
@@ -246,7 +252,10 @@ impl Run {
                     }
                 }
                 Some((request, reply)) = self.requests.recv() => self.answer(request, reply),
-                Some(event) = heard(&mut self.site) => self.step(event),
+                Some(heard) = heard(&mut self.site) => match heard {
+                    Heard::Event(event) => self.step(event),
+                    Heard::Asked(from, name, question, ask) => self.answer_agent(from, &name, question, ask),
+                },
                 Some(reply) = asked(&mut self.metrics) => {
                     let now = Clock::now();
                     // Whoever asked may have gone.
@@ -298,6 +307,8 @@ impl Run {
                 }
                 self.snapshot_if_due(end);
             }
+            Input::Ask(asked) => self.ask_agent(*asked),
+            Input::Answer(to, question, answer) => self.send_answer(to, question, *answer),
             Input::WriterEnded => {
                 self.ended.get_or_insert(StopReason::Error);
             }
@@ -374,7 +385,7 @@ impl Run {
                 }
                 Action::Send { to, message } => {
                     if let Some(site) = &self.site {
-                        site.send(to, *message);
+                        site.send(to, message);
                     }
                 }
                 Action::Export { to, handover, partitions, from } => {
@@ -468,7 +479,7 @@ fn serve_metrics(address: SocketAddr, display: &Display) -> Result<Metrics, Craw
     Ok(metrics)
 }
 
-async fn heard(site: &mut Option<Site>) -> Option<Event> {
+async fn heard(site: &mut Option<Site>) -> Option<Heard> {
     match site {
         Some(site) => site.recv().await,
         None => std::future::pending().await,

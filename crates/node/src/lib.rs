@@ -4,6 +4,7 @@
 //! ([`directory`]), the network ([`fetch`], [`dns`]), the disk ([`writer`]), and people ([`control`], [`display`], [`why`]).
 
 mod archiving;
+pub mod asking;
 pub mod clock;
 pub mod config;
 pub mod control;

@@ -65,6 +65,9 @@ impl FoundBy {
 /// Where an answer is in the archive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Captured {
+    /// The number of the agent whose archive it is, in a site.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
     /// The WARC file, below the directory of the crawl.
     pub file: String,
     /// As the archive names the place.
@@ -72,25 +75,23 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// The answer from the archive: as it came over the wire, or its head and then its body without transfer and content
-    /// coding.
-    pub fn read(&self, dir: &Path, as_on_the_wire: bool) -> Result<Vec<u8>, nephila_archive::Error> {
+    /// The answer from the archive, as it came over the wire.
+    pub fn read(&self, dir: &Path) -> Result<Vec<u8>, nephila_archive::Error> {
         let archive = directory::archive(dir);
-        let record = nephila_archive::read_record(&RealDisk, &archive, &pointer_of(&self.pointer))?;
-        if as_on_the_wire {
-            return Ok(record.block);
-        }
-        let payload = record.payload();
-        let codings = Head::parse(&record.block)
-            .map(|head| decode::codings(head.all("content-encoding")))
-            .unwrap_or_default();
-        let (body, _) = decode::decode(&payload, &codings, SHOWN_BYTES_MAX);
-        let blank = record.block.windows(4).position(|window| window == b"\r\n\r\n");
-        let mut shown = record.block;
-        shown.truncate(blank.map_or(0, |blank| blank + 4));
-        shown.extend_from_slice(&body);
-        Ok(shown)
+        Ok(nephila_archive::read_record(&RealDisk, &archive, &pointer_of(&self.pointer))?.block)
     }
+}
+
+/// An answer that came over the wire: its head, and then its body without transfer and content coding.
+pub fn decoded(mut answer: Vec<u8>) -> Vec<u8> {
+    let payload = nephila_archive::payload(&answer);
+    let codings =
+        Head::parse(&answer).map(|head| decode::codings(head.all("content-encoding"))).unwrap_or_default();
+    let (body, _) = decode::decode(&payload, &codings, SHOWN_BYTES_MAX);
+    let blank = answer.windows(4).position(|window| window == b"\r\n\r\n");
+    answer.truncate(blank.map_or(0, |blank| blank + 4));
+    answer.extend_from_slice(&body);
+    answer
 }
 
 /// Where a URL stands.
@@ -123,8 +124,10 @@ pub enum UrlState {
     },
     /// Another agent of the site is done with it.
     Elsewhere {
-        /// Which.
+        /// Which, by its number.
         agent: String,
+        /// Where in its journal it says what came of it.
+        place: u64,
     },
     /// It will be fetched.
     Waiting {
@@ -184,7 +187,9 @@ impl UrlState {
             UrlState::Trap { rule } => format!("left aside as a trap: {rule}"),
             UrlState::Blocked { by } => format!("blocked by {by}: `nephila unblock {by}` takes that back"),
             UrlState::Disallowed { line, rule } => format!("forbidden by line {line} of robots.txt: {rule}"),
-            UrlState::Elsewhere { agent } => format!("done by agent {agent}, which held its host before"),
+            UrlState::Elsewhere { agent, .. } => {
+                format!("done by agent {agent}, which had its host before and does not answer now")
+            }
             UrlState::Fetching => "being fetched now".to_owned(),
             UrlState::Waiting { reason, wait_s, host_queue, attempts, failure } => {
                 let mut text = format!("waiting: {reason}");
@@ -224,8 +229,9 @@ impl Why {
             let via = found.via.as_ref().map(|via| format!(" on {via}")).unwrap_or_default();
             let _ = writeln!(text, "  known as a {}{via}, depth {}", found.how, found.depth);
         }
-        if let Some(capture) = &self.capture {
-            let _ = writeln!(text, "  archived in {} at {}", capture.file, capture.pointer.offset);
+        if let Some(Captured { agent, file, pointer }) = &self.capture {
+            let whose = agent.as_ref().map(|agent| format!(" by agent {agent}")).unwrap_or_default();
+            let _ = writeln!(text, "  archived{whose} in {file} at {}", pointer.offset);
         }
         text
     }
@@ -295,6 +301,18 @@ fn why_stopped(reason: Option<StopReason>) -> &'static str {
     }
 }
 
+/// An answer for a whole site, but for the agents that did not give theirs.
+pub fn of_site(response: Response, silent: &[String]) -> Response {
+    let Response::Report { mut text, mut json } = response else { return response };
+    if !silent.is_empty() {
+        let _ = writeln!(text, "without {}, which did not answer", silent.join(", "));
+    }
+    if let Some(fields) = json.as_object_mut() {
+        fields.insert("silent".to_owned(), silent.into());
+    }
+    Response::Report { text, json }
+}
+
 /// The agents of a site, as an answer.
 pub fn site(view: &SiteView) -> Response {
     let state = match view {
@@ -346,7 +364,7 @@ pub fn hosts(hosts: &[HostView], all: u64) -> Response {
             host.host,
             count(host.pages),
             count(host.queue),
-            place.map_or(host.place, |place| place.one)
+            place.map_or(&*host.place, |place| place.one)
         );
         // One for which nothing waits has nothing to wait for.
         if let Some(wait_s) = host.wait_s.filter(|_| host.queue > 0) {
@@ -478,7 +496,7 @@ mod tests {
             (Trap { rule: "too long".to_owned() }, "trap: too long"),
             (Blocked { by: "a.test".to_owned() }, "`nephila unblock a.test`"),
             (Disallowed { line: 7, rule: "Disallow: /x".to_owned() }, "line 7 of robots.txt: Disallow: /x"),
-            (Elsewhere { agent: "00000000000000a1".to_owned() }, "done by agent 00000000000000a1"),
+            (Elsewhere { agent: "00000000000000a1".to_owned(), place: 7 }, "done by agent 00000000000000a1"),
             (Fetching, "being fetched now"),
             (
                 waiting,
@@ -499,7 +517,7 @@ mod tests {
             url: "https://a.test/".to_owned(),
             state: UrlState::Fetched { status: 200, at_ms: 1, bytes: 2, took_s: 0.5, attempt: 1 },
             found: Some(FoundBy::new(How::Link, Some("https://a.test/b".to_owned()), 3)),
-            capture: Some(Captured { file: "archive/a.warc.gz".to_owned(), pointer }),
+            capture: Some(Captured { agent: None, file: "archive/a.warc.gz".to_owned(), pointer }),
         };
         let Response::Report { text, json } = why.response() else { panic!() };
         assert_eq!(json["schema"], 1);
@@ -545,7 +563,7 @@ mod tests {
         }
         let view = HostView {
             host: "a.test".to_owned(),
-            place: "backing_off",
+            place: "backing_off".into(),
             queue: 3,
             pages: 1_000,
             wait_s: Some(59.9),

@@ -3,17 +3,23 @@
 //! [`Peers`] carries messages and says by its certificate who sent them; here they are given to and taken from the agent. It
 //! runs on a thread of its own, so that an agent that is busy with its store is not taken for dead.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::TcpListener;
 
 use nephila_core::agent::{Event, Recipient};
-use nephila_core::site::{AgentId, Message, SiteSettings};
+use nephila_core::site::{AgentId, Member, Message, SiteSettings};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
+use crate::asking::{Answer, Ask};
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::peers::{Identity, Inbox, Limits, Name, Peer, Peers};
+use crate::peers::{Identity, Inbox, Limits, Name, NotSent, Peer, Peers};
+
+/// Questions to other agents at a time.
+const PENDING_MAX: usize = 4_096;
 
 /// Why an agent cannot be part of its site.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +41,28 @@ struct Envelope {
     from: AgentId,
     /// Whoever is there if `None`. Another agent may be where this one was.
     to: Option<AgentId>,
-    message: Message,
+    said: Said,
 }
+
+#[derive(Serialize, Deserialize)]
+enum Said {
+    Message(Box<Message>),
+    /// A question, and its number.
+    Ask(u64, Ask),
+    /// The answer to the question of this number.
+    Answer(u64, Answer),
+}
+
+/// What an agent hears.
+pub(crate) enum Heard {
+    /// For the agent itself.
+    Event(Event),
+    /// Another one asks something: by its number and name, with the number of the question.
+    Asked(AgentId, String, u64, Ask),
+}
+
+/// Questions that are not answered, each with whom it was put to.
+type Pending = HashMap<u64, (AgentId, oneshot::Sender<Answer>)>;
 
 /// See the module's documentation.
 pub struct Site {
@@ -44,6 +70,8 @@ pub struct Site {
     expires_soon: bool,
     peers: Peers<Envelope>,
     inbox: Inbox<Envelope>,
+    questions: u64,
+    pending: Pending,
     /// Where `peers` runs; taken when it ends.
     runtime: Option<Runtime>,
 }
@@ -62,7 +90,8 @@ impl Site {
         let expires_soon = identity.expires_soon();
         let started = runtime.block_on(async { Peers::start(identity, listener, Limits::default()) });
         let (peers, inbox) = started.map_err(SiteError::Start)?;
-        Ok(Site { settings, expires_soon, peers, inbox, runtime: Some(runtime) })
+        let (questions, pending) = (0, Pending::new());
+        Ok(Site { settings, expires_soon, peers, inbox, questions, pending, runtime: Some(runtime) })
     }
 
     /// What the agent is told of it.
@@ -81,29 +110,70 @@ impl Site {
     }
 
     /// Sends a message, which may get lost.
-    pub(crate) fn send(&self, to: Recipient, message: Message) {
+    pub(crate) fn send(&self, to: Recipient, message: Box<Message>) {
+        // Whatever is not sent is counted there, and said again as whatever gets lost on its way.
+        let _ = self.say(to, Said::Message(message));
+    }
+
+    fn say(&self, to: Recipient, said: Said) -> Result<(), NotSent> {
         let (id, peer) = match to.agent {
             Some((id, name)) => match name.parse() {
                 Ok(name) => (Some(id), Peer::Agent(name)),
                 // Nobody can have shown a certificate with such a name.
-                Err(_) => return,
+                Err(_) => return Ok(()),
             },
             None => (None, Peer::At(to.address.as_str().into())),
         };
-        let envelope = Envelope { from: self.settings.me, to: id, message };
-        // Whatever is not sent is counted there, and said again as whatever gets lost on its way.
-        let _ = self.peers.send(&peer, &to.address, &envelope);
+        let envelope = Envelope { from: self.settings.me, to: id, said };
+        self.peers.send(&peer, &to.address, &envelope)
     }
 
-    /// The next message for this agent; none when there will be no more.
-    pub(crate) async fn recv(&mut self) -> Option<Event> {
+    /// Puts a question to another agent.
+    pub(crate) fn ask(&mut self, to: AgentId, member: &Member, ask: Ask, reply: oneshot::Sender<Answer>) {
+        // Whoever asked may have gone.
+        self.pending.retain(|_, (_, reply)| !reply.is_closed());
+        if self.pending.len() >= PENDING_MAX {
+            return;
+        }
+        self.questions += 1;
+        self.pending.insert(self.questions, (to, reply));
+        let _ = self.say(recipient(to, member), Said::Ask(self.questions, ask));
+    }
+
+    /// Answers a question of another agent.
+    pub(crate) fn answer(&self, to: AgentId, member: &Member, question: u64, answer: Answer) {
+        if let Err(error) = self.say(recipient(to, member), Said::Answer(question, answer)) {
+            let refused = Answer::Refused(format!("the answer cannot be sent: {error}"));
+            let _ = self.say(recipient(to, member), Said::Answer(question, refused));
+        }
+    }
+
+    /// The next of what is said to this agent; none when there will be no more.
+    pub(crate) async fn recv(&mut self) -> Option<Heard> {
         loop {
-            let (name, Envelope { from, to, message }) = self.inbox.recv().await?;
-            if to.is_none_or(|to| to == self.settings.me) {
-                return Some(Event::Message { from, name: name.to_string(), message: Box::new(message) });
+            let (name, Envelope { from, to, said }) = self.inbox.recv().await?;
+            if to.is_some_and(|to| to != self.settings.me) {
+                continue;
+            }
+            let name = name.to_string();
+            match said {
+                Said::Message(message) => return Some(Heard::Event(Event::Message { from, name, message })),
+                Said::Ask(question, ask) => return Some(Heard::Asked(from, name, question, ask)),
+                Said::Answer(question, answer) => {
+                    if self.pending.get(&question).is_some_and(|(asked, _)| *asked == from)
+                        && let Some((_, reply)) = self.pending.remove(&question)
+                    {
+                        // Whoever asked may have gone.
+                        let _ = reply.send(answer);
+                    }
+                }
             }
         }
     }
+}
+
+fn recipient(id: AgentId, member: &Member) -> Recipient {
+    Recipient { agent: Some((id, member.name.clone())), address: member.address.clone() }
 }
 
 impl Drop for Site {

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::{Agent, HostView, RobotsView, StopReason};
-use nephila_core::record::{Failure, Outcome, Record, RobotsRecord, Settled};
+use nephila_core::record::{Failure, Outcome, Pointer, Record, RobotsRecord, Settled};
 use nephila_core::time::Now;
 use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
-use nephila_store::{EmbeddedStore, Known, KnownState, Store};
+use nephila_store::{EmbeddedStore, Known, KnownState, OwnStore, Store};
 
+use crate::asking::{Answer, Ask};
 use crate::clock::Clock;
 use crate::control::{HostSort, Request, Response, block_name};
 use crate::directory::{self, DirectoryError, Lock, Recorded};
@@ -47,49 +48,75 @@ pub(crate) struct Crawl<'a, S> {
     pub stop_reason: Option<StopReason>,
 }
 
-impl<S: Store> Crawl<'_, S> {
+impl<S: OwnStore> Crawl<'_, S> {
     /// Answers a question that changes nothing.
     pub(crate) fn answer(&mut self, request: &Request, now: Now) -> Response {
-        match request {
-            Request::Status => {
-                let mut status = self.agent.status(now);
-                if !self.running {
-                    // What was read is on the disk.
-                    status.unsettled = 0;
-                    let (agent, counts) = (&*self.agent, &mut status.hosts);
-                    let counted = self.store.hosts(&mut |stored| agent.count_stored(&stored, now, counts));
-                    if let Err(error) = counted {
-                        return unreadable(&error);
-                    }
-                }
-                // A crawl that does not run has not been running since its last record.
-                let elapsed =
-                    if self.running { self.agent.elapsed(now) } else { status.totals.elapsed_before };
-                report::status(&status, elapsed.as_secs_f64(), self.running, self.stop_reason)
+        let told = match request {
+            Request::Status => self.tell(&Ask::Status, now),
+            Request::Why { url } => self.tell(&Ask::Why { url: url.clone() }, now),
+            Request::Hosts { limit, sort } => self.tell(&Ask::Hosts { limit: *limit, sort: *sort }, now),
+            Request::Blocks => return report::blocks(self.agent.blocks()),
+            Request::Site => {
+                return match self.agent.site_view(now) {
+                    Some(view) => report::site(&view),
+                    None => Response::Refused { why: NO_SITE.to_owned() },
+                };
             }
-            Request::Why { url } => match url::parse_seed(url) {
-                Ok(url) => self.why(&url, now),
-                Err(error) => Response::Refused { why: error.to_string() },
-            },
-            Request::Hosts { limit, sort } => {
-                self.hosts(*limit, *sort, now).unwrap_or_else(|error| unreadable(&error))
-            }
-            Request::Blocks => report::blocks(self.agent.blocks()),
-            Request::Site => match self.agent.site_view(now) {
-                Some(view) => report::site(&view),
-                None => Response::Refused { why: NO_SITE.to_owned() },
-            },
-            Request::Forget { .. }
+            Request::Read { .. }
+            | Request::Forget { .. }
             | Request::Block { .. }
             | Request::Unblock { .. }
             | Request::Pause
             | Request::Resume
-            | Request::Stop => Response::Refused { why: "nothing runs there".to_owned() },
+            | Request::Stop => return Response::Refused { why: "nothing runs there".to_owned() },
+        };
+        match told {
+            Answer::Status { status, elapsed_s } => {
+                report::status(&status, elapsed_s, self.running, self.stop_reason)
+            }
+            Answer::Hosts(hosts, all) => report::hosts(&hosts, all),
+            Answer::Why(json) => match serde_json::from_str::<Why>(&json) {
+                Ok(why) => why.response(),
+                Err(error) => Response::Refused { why: error.to_string() },
+            },
+            Answer::Refused(why) => Response::Refused { why },
+            Answer::Bytes(..) => Response::Refused { why: "nobody asked for bytes".to_owned() },
         }
     }
 
+    /// What this agent says of what it has.
+    pub(crate) fn tell(&mut self, ask: &Ask, now: Now) -> Answer {
+        let told = match ask {
+            Ask::Status => self.status(now),
+            Ask::Hosts { limit, sort } => self.hosts(*limit, *sort, now),
+            Ask::Why { url } => match url::parse_seed(url) {
+                Ok(url) => self.why(&url, now).map(|why| Answer::why(&why)),
+                Err(error) => Ok(Answer::Refused(error.to_string())),
+            },
+            Ask::Had { url, place } => match url::parse_seed(url) {
+                Ok(url) => self.had(&url, *place, now).map(|why| Answer::why(&why)),
+                Err(error) => Ok(Answer::Refused(error.to_string())),
+            },
+            Ask::Read { .. } => Ok(Answer::Refused("the archive is read elsewhere".to_owned())),
+        };
+        told.unwrap_or_else(|error| Answer::Refused(format!("the store cannot be read: {error}")))
+    }
+
+    fn status(&mut self, now: Now) -> nephila_store::Result<Answer> {
+        let mut status = self.agent.status(now);
+        if !self.running {
+            // What was read is on the disk.
+            status.unsettled = 0;
+            let (agent, counts) = (&*self.agent, &mut status.hosts);
+            self.store.hosts(&mut |stored| agent.count_stored(&stored, now, counts))?;
+        }
+        // A crawl that does not run has not been running since its last record.
+        let elapsed = if self.running { self.agent.elapsed(now) } else { status.totals.elapsed_before };
+        Ok(Answer::Status { status: Box::new(status), elapsed_s: elapsed.as_secs_f64() })
+    }
+
     /// The first hosts of all, in this order.
-    fn hosts(&mut self, limit: usize, sort: HostSort, now: Now) -> nephila_store::Result<Response> {
+    fn hosts(&mut self, limit: usize, sort: HostSort, now: Now) -> nephila_store::Result<Answer> {
         let mut on_bench: HashMap<String, HostView> =
             self.agent.hosts(now).map(|view| (view.host.clone(), view)).collect();
         let (mut hosts, mut all) = (Vec::new(), 0);
@@ -111,7 +138,7 @@ impl<S: Store> Crawl<'_, S> {
         on_bench.into_values().for_each(&mut add);
         sort_hosts(&mut hosts, sort);
         hosts.truncate(limit);
-        Ok(report::hosts(&hosts, all))
+        Ok(Answer::Hosts(hosts, all))
     }
 
     /// Makes sure that the agent knows what is known of a host, the rules of its robots.txt included.
@@ -125,17 +152,9 @@ impl<S: Store> Crawl<'_, S> {
         Ok(())
     }
 
-    fn why(&mut self, url: &Url, now: Now) -> Response {
-        let known = self.look_at(&Host::of(url), now).and_then(|()| self.store.look_up(url));
-        let known = match known {
-            Ok(known) => known,
-            Err(error) => return unreadable(&error),
-        };
-        let last = known.as_ref().and_then(|known| match &known.state {
-            KnownState::Settled(settled) => settled.capture,
-            KnownState::Retry { last, .. } => last.as_ref().and_then(|last| last.capture),
-            KnownState::Queued | KnownState::Taken | KnownState::Elsewhere { .. } => None,
-        });
+    fn why(&mut self, url: &Url, now: Now) -> nephila_store::Result<Why> {
+        self.look_at(&Host::of(url), now)?;
+        let known = self.store.look_up(url)?;
         // A robots.txt is asked for without being found.
         let origin = Origin::of(url);
         let robots = self.agent.robots_seen(&origin).filter(|_| *url == origin.robots_url());
@@ -143,26 +162,41 @@ impl<S: Store> Crawl<'_, S> {
             Ok(Record::Robots(robots)) => Some(robots),
             _ => None,
         });
-        let last = last.or(robots.as_ref().and_then(|robots| robots.capture));
-        let capture = last.and_then(|pointer| {
-            let path =
-                nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer))
-                    .ok()?;
-            let file = path.strip_prefix(self.dir).unwrap_or(&path).display().to_string();
-            Some(Captured { file, pointer })
-        });
+        let capture =
+            known.as_ref().and_then(capture_of).or(robots.as_ref().and_then(|robots| robots.capture));
         let state = match &known {
             Some(known) => self.state_of_known(url, known, now),
             None => robots.as_ref().map_or_else(|| self.state_of_unknown(url), robots_state),
         };
         let found = known.map(|known| FoundBy::new(known.found.how, known.via, known.found.depth));
-        Why { url: url.to_string(), state, found, capture }.response()
+        Ok(Why { url: url.to_string(), state, found, capture: self.captured(capture) })
+    }
+
+    /// What became of a URL whose host this agent had before.
+    fn had(&mut self, url: &Url, place: u64, now: Now) -> nephila_store::Result<Why> {
+        let known = self.store.had(place, url)?;
+        let (state, capture) = (self.state_of_known(url, &known, now), self.captured(capture_of(&known)));
+        // One that was moved here is known without its text, and so without how it was found.
+        let is_ours = !matches!(known.state, KnownState::Elsewhere { .. });
+        let found = is_ours.then(|| FoundBy::new(known.found.how, known.via, known.found.depth));
+        Ok(Why { url: url.to_string(), state, found, capture })
+    }
+
+    fn captured(&self, pointer: Option<Pointer>) -> Option<Captured> {
+        let pointer = pointer?;
+        let path =
+            nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer)).ok()?;
+        let file = path.strip_prefix(self.dir).unwrap_or(&path).display().to_string();
+        let agent = self.agent.me().filter(|_| self.running).map(|agent| agent.to_string());
+        Some(Captured { agent, file, pointer })
     }
 
     fn state_of_known(&self, url: &Url, known: &Known, now: Now) -> UrlState {
         let (attempts, failure, retry) = match &known.state {
             KnownState::Settled(settled) => return settled_state(settled),
-            KnownState::Elsewhere { agent, .. } => return UrlState::Elsewhere { agent: agent.to_string() },
+            KnownState::Elsewhere { agent, place } => {
+                return UrlState::Elsewhere { agent: agent.to_string(), place: *place };
+            }
             KnownState::Retry { not_before, attempts, last } => {
                 let failure = match last.as_ref().map(|last| &last.outcome) {
                     Some(Outcome::Retry { failure, .. }) => Some(*failure),
@@ -222,8 +256,13 @@ impl<S: Store> Crawl<'_, S> {
     }
 }
 
-fn unreadable(error: &nephila_store::Error) -> Response {
-    Response::Refused { why: format!("the store cannot be read: {error}") }
+/// Where the last answer to a URL is archived.
+fn capture_of(known: &Known) -> Option<Pointer> {
+    match &known.state {
+        KnownState::Settled(settled) => settled.capture,
+        KnownState::Retry { last, .. } => last.as_ref().and_then(|last| last.capture),
+        KnownState::Queued | KnownState::Taken | KnownState::Elsewhere { .. } => None,
+    }
 }
 
 fn settled_state(settled: &Settled) -> UrlState {
@@ -266,7 +305,7 @@ fn robots_state(robots: &RobotsRecord) -> UrlState {
 
 fn reason(host: &HostView) -> String {
     let failure = host.failure.map_or("it failed", |failure| failure.name());
-    match host.place {
+    match &*host.place {
         "fetching" => "another URL of its host is being fetched".to_owned(),
         "delay" => "its host's delay".to_owned(),
         "address" => "another host at the same address has its turn".to_owned(),
@@ -278,7 +317,7 @@ fn reason(host: &HostView) -> String {
     }
 }
 
-fn sort_hosts(hosts: &mut [HostView], sort: HostSort) {
+pub(crate) fn sort_hosts(hosts: &mut [HostView], sort: HostSort) {
     hosts.sort_by(|a, b| a.host.cmp(&b.host));
     match sort {
         HostSort::Queue => hosts.sort_by_key(|host| Reverse(host.queue)),

@@ -468,6 +468,10 @@ impl OwnStore for EmbeddedStore {
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
         self.records.range(from, until)
     }
+
+    fn had(&self, place: u64, url: &Url) -> Result<Known> {
+        self.look_back(place, Fingerprint::of(url), true)
+    }
 }
 
 /// The journal of an older version is not read.

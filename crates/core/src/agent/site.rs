@@ -16,7 +16,7 @@ use super::outbox::Outbox;
 use super::{Agent, Ticket};
 use crate::assign::{Ring, partition_of};
 use crate::record::Record;
-use crate::site::{AgentId, Greeting, Member, Members, Partitions, SiteSettings, Token, Tokens};
+use crate::site::{AgentId, Greeting, Member, Members, Partitions, SiteSettings, Standing, Token, Tokens};
 use crate::time::{Mono, Now};
 use crate::url::Host;
 
@@ -381,6 +381,22 @@ impl Agent {
             handovers: site.handovers.len(),
             is_delivering: !site.outbox.is_empty(),
         })
+    }
+
+    /// Which agent of its site it is; `None` if it crawls alone.
+    pub fn me(&self) -> Option<AgentId> {
+        self.site.settings.as_ref().map(|settings| settings.me)
+    }
+
+    /// Who has a host, as far as this agent of a site knows.
+    pub fn holder_of(&self, host: &Host) -> Option<AgentId> {
+        let is_known = !self.site.is_alone() && self.site.members.is_founded();
+        is_known.then(|| self.site.token(partition_of(host)).holder)
+    }
+
+    /// An agent of the site, unless it is gone.
+    pub fn member(&self, id: AgentId) -> Option<&Member> {
+        self.site.members.get(id).filter(|member| member.standing != Standing::Gone)
     }
 
     /// The partitions whose URLs the store is to admit; `None` for all.

@@ -1,5 +1,6 @@
 //! What an agent can say about itself.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -44,6 +45,29 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Adds those of another agent.
+    fn add(&mut self, other: &Totals) {
+        self.pages += other.pages;
+        self.failed += other.failed;
+        self.disallowed += other.disallowed;
+        self.retries += other.retries;
+        self.bytes += other.bytes;
+        self.requests += other.requests;
+        self.known_urls += other.known_urls;
+        self.hosts += other.hosts;
+        self.out_of_scope += other.out_of_scope;
+        self.traps += other.traps;
+        self.over_limit += other.over_limit;
+        self.seeds_answered += other.seeds_answered;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        for (failure, count) in &other.failures {
+            *self.failures.entry(*failure).or_default() += count;
+        }
+        self.elapsed_before = self.elapsed_before.max(other.elapsed_before);
+    }
+
     /// Counts an attempt as not made that had counted as final.
     pub(super) fn take_back(&mut self, settled: &Settled) {
         match &settled.outcome {
@@ -112,7 +136,7 @@ impl Totals {
 }
 
 /// Where the hosts are, at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCounts {
     /// Nothing waits for them.
     pub idle: u64,
@@ -140,8 +164,26 @@ pub struct HostCounts {
     pub away: u64,
 }
 
+impl HostCounts {
+    /// Adds those of another agent.
+    fn add(&mut self, other: &HostCounts) {
+        self.idle += other.idle;
+        self.ready += other.ready;
+        self.fetching += other.fetching;
+        self.delay += other.delay;
+        self.address += other.address;
+        self.resolving += other.resolving;
+        self.robots += other.robots;
+        self.backing_off += other.backing_off;
+        self.retrying += other.retrying;
+        self.blocked += other.blocked;
+        self.leaving += other.leaving;
+        self.away += other.away;
+    }
+}
+
 /// What an agent is doing.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Totals of the crawl.
     pub totals: Totals,
@@ -163,13 +205,28 @@ pub struct Status {
     pub stopping: bool,
 }
 
+impl Status {
+    /// Adds what another agent of the site is doing.
+    pub fn add(&mut self, other: &Status) {
+        self.totals.add(&other.totals);
+        self.hosts.add(&other.hosts);
+        self.queue += other.queue;
+        self.given_up += other.given_up;
+        self.next_due_s = [self.next_due_s, other.next_due_s].into_iter().flatten().min_by(f64::total_cmp);
+        self.in_flight += other.in_flight;
+        self.unsettled += other.unsettled;
+        self.paused |= other.paused;
+        self.stopping |= other.stopping;
+    }
+}
+
 /// One host, for people.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostView {
     /// Its name.
     pub host: String,
     /// Where it is, in a word: one of the fields of [`HostCounts`].
-    pub place: &'static str,
+    pub place: Cow<'static, str>,
     /// URLs that wait.
     pub queue: u64,
     /// URLs with a final answer.

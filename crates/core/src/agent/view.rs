@@ -153,7 +153,7 @@ impl Agent {
         let until = until.max(host.not_before);
         HostView {
             host: host.name.to_string(),
-            place: place.name(),
+            place: place.name().into(),
             queue: host.due + host.head.len() as u64,
             pages: host.pages,
             wait_s: (until > now.mono && until != Mono::NEVER).then(|| until.since(now.mono).as_secs_f64()),

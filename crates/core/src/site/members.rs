@@ -4,14 +4,31 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::assign::Ring;
 use crate::limits::AGENTS_MAX;
 
 /// Names an agent for as long as it has its disk: one that comes back without it is another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentId(pub [u8; 8]);
+
+/// For people in digits, otherwise as it is.
+impl Serialize for AgentId {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() { to.collect_str(self) } else { self.0.serialize(to) }
+    }
+}
+
+impl<'de> Deserialize<'de> for AgentId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<AgentId, D::Error> {
+        if from.is_human_readable() {
+            return String::deserialize(from)?.parse().map_err(D::Error::custom);
+        }
+        Deserialize::deserialize(from).map(AgentId)
+    }
+}
 
 impl AsRef<[u8]> for AgentId {
     fn as_ref(&self) -> &[u8] {
@@ -48,6 +65,7 @@ impl From<u64> for AgentId {
 
 /// How an agent stands to its site. What comes later in this list wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Standing {
     /// It takes part.
     Joined,
@@ -256,6 +274,8 @@ mod tests {
     fn numbers_are_read_back() {
         let id = AgentId::from(0x00ab_cdef_0123_4567);
         assert_eq!(id.to_string().parse(), Ok(id));
+        let json = serde_json::to_string(&id).unwrap();
+        assert_eq!((json.as_str(), serde_json::from_str(&json).unwrap()), ("\"00abcdef01234567\"", id));
         for wrong in ["", "1", "00abcdef0123456", "00abcdef01234567a", "00abcdef0123456x", "+0abcdef01234567"]
         {
             assert!(wrong.parse::<AgentId>().is_err(), "{wrong}");

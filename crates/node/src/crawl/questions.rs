@@ -1,16 +1,22 @@
-//! What people ask of a run and tell it.
+//! What people ask of a run and tell it, and what other agents of its site ask for them.
+
+use std::path::Path;
 
 use nephila_core::agent::{Action, Control, Event, MemberView, StopReason};
-use nephila_core::record::Record;
+use nephila_core::record::{Pointer, Record};
 use nephila_core::site::{AgentId, Standing};
 use nephila_core::url::{self, Host};
-use nephila_store::Store;
+use nephila_disk::RealDisk;
+use nephila_store::{EmbeddedStore, Store};
 use tokio::sync::oneshot;
 
-use super::Run;
+use super::{Input, Run};
+use crate::asking::{Answer, Ask, Asked, Asker, READ_BYTES_MAX};
 use crate::clock::Clock;
 use crate::control::{Request, Response};
+use crate::directory;
 use crate::why::{Crawl, NO_SITE};
+use crate::writer::pointer_of;
 
 impl Run {
     pub(super) fn answer(&mut self, request: Request, reply: oneshot::Sender<Response>) {
@@ -29,17 +35,11 @@ impl Run {
                     return;
                 }
             },
+            question if self.site.is_some() => return self.answer_for_site(question, reply),
             question => {
                 self.decide_about(&question);
-                let mut crawl = Crawl {
-                    agent: &mut self.agent,
-                    store: &mut self.store,
-                    dir: &self.dir,
-                    running: true,
-                    stop_reason: None,
-                };
                 // Whoever asked may have gone.
-                let _ = reply.send(crawl.answer(&question, now));
+                let _ = reply.send(self.crawl().answer(&question, now));
                 return;
             }
         };
@@ -65,15 +65,106 @@ impl Run {
         self.perform(actions);
     }
 
+    fn crawl(&mut self) -> Crawl<'_, EmbeddedStore> {
+        Crawl {
+            agent: &mut self.agent,
+            store: &mut self.store,
+            dir: &self.dir,
+            running: true,
+            stop_reason: None,
+        }
+    }
+
     /// Whoever asks about a URL should hear what will be decided about it.
     fn decide_about(&mut self, question: &Request) {
-        let Request::Why { url } = question else { return };
+        if let Request::Why { url } = question {
+            self.decide_about_url(url);
+        }
+    }
+
+    fn decide_about_url(&mut self, url: &str) {
         let Ok(url) = url::parse_seed(url) else { return };
         match self.store.decide_host(&Host::of(&url)) {
             Ok(decided) => self.answers.push_back(Event::Decided(decided)),
             Err(error) => self.fail(&error),
         }
         self.settle();
+    }
+
+    /// Answers a question for the whole site, as far as its agents answer.
+    fn answer_for_site(&mut self, question: Request, reply: oneshot::Sender<Response>) {
+        let now = Clock::now();
+        let inputs = self.inputs.clone();
+        let asker = Asker(move |asked| {
+            // The loop may have ended; then nobody needs the answer.
+            let _ = inputs.send(Input::Ask(Box::new(asked)));
+        });
+        let members = self.agent.site_view(now).map(|view| view.members).unwrap_or_default();
+        let present = members.into_iter().filter(|of| of.member.standing != Standing::Gone);
+        let mut agents: Vec<(AgentId, String)> = present.map(|of| (of.id, of.member.name)).collect();
+        if agents.is_empty() {
+            // The site has not begun.
+            agents.extend(self.agent.me().map(|me| (me, String::new())));
+        }
+        let holder_of = |url: &str| {
+            let url = url::parse_seed(url).ok()?;
+            self.agent.holder_of(&Host::of(&url)).or(self.agent.me())
+        };
+        match question {
+            Request::Status => answer_later(reply, async move { asker.status(agents).await }),
+            Request::Hosts { limit, sort } => {
+                answer_later(reply, async move { asker.hosts(agents, limit, sort).await });
+            }
+            Request::Why { url } => match holder_of(&url) {
+                Some(holder) => answer_later(reply, async move { asker.why(holder, url).await }),
+                None => drop(reply.send(Response::Refused { why: format!("{url:?} is not a URL") })),
+            },
+            Request::Read { agent, pointer, from } => match agent.parse::<AgentId>() {
+                Ok(agent) => answer_later(reply, async move { asker.read(agent, pointer, from).await }),
+                Err(error) => drop(reply.send(Response::Refused { why: error.to_string() })),
+            },
+            question => drop(reply.send(self.crawl().answer(&question, now))),
+        }
+    }
+
+    /// Has an agent answer a question, this one or another.
+    pub(super) fn ask_agent(&mut self, (agent, ask, reply): Asked) {
+        if Some(agent) == self.agent.me() {
+            return self.tell(ask, move |answer| drop(reply.send(answer)));
+        }
+        if let (Some(site), Some(member)) = (&mut self.site, self.agent.member(agent)) {
+            site.ask(agent, member, ask, reply);
+        }
+    }
+
+    /// Another agent asks something.
+    pub(super) fn answer_agent(&mut self, from: AgentId, name: &str, question: u64, ask: Ask) {
+        if self.agent.member(from).is_some_and(|member| member.name == name) {
+            let inputs = self.inputs.clone();
+            self.tell(ask, move |answer| drop(inputs.send(Input::Answer(from, question, Box::new(answer)))));
+        }
+    }
+
+    pub(super) fn send_answer(&mut self, to: AgentId, question: u64, answer: Answer) {
+        if let (Some(site), Some(member)) = (&self.site, self.agent.member(to)) {
+            site.answer(to, member, question, answer);
+        }
+    }
+
+    /// What this agent says of what it has; what is in the archive is read on a thread of its own.
+    fn tell(&mut self, ask: Ask, answered: impl FnOnce(Answer) + Send + 'static) {
+        match ask {
+            Ask::Read { pointer, from } => {
+                let dir = self.dir.clone();
+                tokio::task::spawn_blocking(move || answered(read(&dir, &pointer, from)));
+            }
+            ask => {
+                if let Ask::Why { url } = &ask {
+                    self.decide_about_url(url);
+                }
+                answered(self.crawl().tell(&ask, Clock::now()));
+            }
+        }
     }
 
     /// The agent of this name or number, if it may be forgotten.
@@ -94,5 +185,25 @@ impl Run {
                 "several agents are called {agent}: give the number of one, as `nephila site status` lists it"
             )),
         }
+    }
+}
+
+/// Answers when it can be.
+fn answer_later(reply: oneshot::Sender<Response>, answer: impl Future<Output = Response> + 'static) {
+    tokio::task::spawn_local(async move {
+        // Whoever asked may have gone.
+        let _ = reply.send(answer.await);
+    });
+}
+
+/// A part of what the archive holds.
+fn read(dir: &Path, pointer: &Pointer, from: u64) -> Answer {
+    match nephila_archive::read_record(&RealDisk, &directory::archive(dir), &pointer_of(pointer)) {
+        Ok(record) => {
+            let from = usize::try_from(from).unwrap_or(usize::MAX).min(record.block.len());
+            let until = record.block.len().min(from + READ_BYTES_MAX);
+            Answer::Bytes(record.block[from..until].to_vec(), until == record.block.len())
+        }
+        Err(error) => Answer::Refused(format!("the archive cannot be read: {error}")),
     }
 }
