@@ -1,5 +1,5 @@
-//! What agents of a site ask each other for people, so that any of them answers for all: how far the crawl is, which hosts it has,
-//! what became of a URL, and what was fetched.
+//! What agents of a site ask each other for people, so that any of them answers for all: how far the crawl is, which hosts it
+//! has, what became of a URL, and what was fetched.
 //!
 //! Nothing here changes a crawl. Whoever does not answer in time is named, and the answer is that of the others.
 

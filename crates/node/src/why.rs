@@ -11,7 +11,7 @@ use nephila_core::record::{Failure, Outcome, Pointer, Record, RobotsRecord, Sett
 use nephila_core::time::Now;
 use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
-use nephila_store::{EmbeddedStore, Known, KnownState, OwnStore, Store};
+use nephila_store::{EmbeddedStore, Known, KnownState, Store};
 
 use crate::asking::{Answer, Ask};
 use crate::clock::Clock;
@@ -39,16 +39,16 @@ pub enum AskError {
 }
 
 /// What a question is answered from.
-pub(crate) struct Crawl<'a, S> {
+pub(crate) struct Crawl<'a> {
     pub agent: &'a mut Agent,
-    pub store: &'a mut S,
+    pub store: &'a mut EmbeddedStore,
     pub dir: &'a Path,
     pub running: bool,
     /// Why it does not run, if it said so.
     pub stop_reason: Option<StopReason>,
 }
 
-impl<S: OwnStore> Crawl<'_, S> {
+impl Crawl<'_> {
     /// Answers a question that changes nothing.
     pub(crate) fn answer(&mut self, request: &Request, now: Now) -> Response {
         let told = match request {

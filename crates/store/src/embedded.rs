@@ -263,6 +263,11 @@ impl EmbeddedStore {
         Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
     }
 
+    /// What the record at a place says of a URL that was settled here, and has left since.
+    pub fn had(&self, place: u64, url: &Url) -> Result<Known> {
+        self.look_back(place, Fingerprint::of(url), true)
+    }
+
     fn look_back(&self, place: u64, fingerprint: Fingerprint, done: bool) -> Result<Known> {
         let mut record = self.records.read(place)?;
         if let Record::Moved { from, moved, .. } = &record {
@@ -467,10 +472,6 @@ impl OwnStore for EmbeddedStore {
 
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
         self.records.range(from, until)
-    }
-
-    fn had(&self, place: u64, url: &Url) -> Result<Known> {
-        self.look_back(place, Fingerprint::of(url), true)
     }
 }
 

@@ -90,9 +90,6 @@ pub trait OwnStore: Store {
     /// Records from one place to another that found URLs, with all that they found; as many as it likes, and the place behind
     /// them. To be called only for places that a snapshot was told to keep.
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)>;
-
-    /// What the record at a place says of a URL that was settled here, and has left since.
-    fn had(&self, place: u64, url: &Url) -> Result<Known>;
 }
 
 /// A record and its place.

@@ -7,7 +7,7 @@ use nephila_core::record::{Pointer, Record};
 use nephila_core::site::{AgentId, Standing};
 use nephila_core::url::{self, Host};
 use nephila_disk::RealDisk;
-use nephila_store::{EmbeddedStore, Store};
+use nephila_store::Store;
 use tokio::sync::oneshot;
 
 use super::{Input, Run};
@@ -65,7 +65,7 @@ impl Run {
         self.perform(actions);
     }
 
-    fn crawl(&mut self) -> Crawl<'_, EmbeddedStore> {
+    fn crawl(&mut self) -> Crawl<'_> {
         Crawl {
             agent: &mut self.agent,
             store: &mut self.store,

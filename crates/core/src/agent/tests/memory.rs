@@ -101,6 +101,6 @@ fn stock_is_taken_of_a_crawl_that_does_not_run() {
     let stored = StoredHost { host, known: 4, queued: 3, due: 3, next: None, memo: None };
     agent.take_stock(&stored, now);
     let views: Vec<_> = agent.hosts(now).map(|view| (view.queue, view.place)).collect();
-    assert!(matches!(views[..], [(3, place)] if place != "idle"), "{views:?}");
+    assert!(matches!(&views[..], [(3, place)] if place != "idle"), "{views:?}");
     assert_eq!(agent.status(now).hosts.idle, 0);
 }
