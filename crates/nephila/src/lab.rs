@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
-    BenchOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions, GapOptions,
-    HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome,
-    RedisExperiment, RingOptions, Setup, WebSpeedOptions, WorkOptions, bench, connections, first_page,
+    BenchOptions, ChaosOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions,
+    GapOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome,
+    RedisExperiment, RingOptions, Setup, WebSpeedOptions, WorkOptions, bench, chaos, connections, first_page,
     frontier, frontier_work, full_disk, gap, handshakes, hostile, kills, many_hosts, memory, redis, ring,
     web_speed,
 };
@@ -120,12 +120,40 @@ pub(crate) fn command() -> Command {
         .subcommand(experiment_command("first-page", "Measure the time from the start to the first page"))
         .subcommands(connection_commands())
         .subcommands(frontier_commands())
-        .subcommand(
-            experiment_command("ring", "Measure how evenly agents share, and that nothing moves needlessly")
-                .arg(option("seeds", "N", "How many seeds are averaged over [default: 20]"))
-                .arg(option("keys", "N", "Random keys, each time [default: 2000000]"))
-                .arg(option("plot", "FILE", "Write a plot here, as SVG")),
+        .subcommands(site_commands())
+}
+
+/// Agents that crawl together.
+fn site_commands() -> [Command; 2] {
+    [
+        experiment_command("ring", "Measure how evenly agents share, and that nothing moves needlessly")
+            .arg(option("seeds", "N", "How many seeds are averaged over [default: 20]"))
+            .arg(option("keys", "N", "Random keys, each time [default: 2000000]"))
+            .arg(option("plot", "FILE", "Write a plot here, as SVG")),
+        experiment_command(
+            "chaos",
+            "Kill and stop the agents of a site again and again, and see that nothing is lost",
         )
+        .arg(option("agents", "N", "Agents that begin the site [default: 8]"))
+        .arg(option("hosts", "N", "Hosts [default: 100]"))
+        .arg(option("pages", "N", "Pages a host [default: 500]"))
+        .arg(option(
+            "seconds",
+            "N",
+            "How long there are faults, and about how long the crawl takes [default: 1800]",
+        ))
+        .arg(option(
+            "kill-every",
+            "SECONDS",
+            "How often one is killed; it is back 3 to 15 s later [default: 5]",
+        ))
+        .arg(option(
+            "stop-every",
+            "SECONDS",
+            "How often one is stopped, for half of this time [default: 120]",
+        ))
+        .arg(flag("join", "One more agent joins when a third of the time has passed")),
+    ]
 }
 
 /// The frontier on disk, and the store in a cluster.
@@ -276,7 +304,8 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
         "gap" => {
             let mut options = GapOptions { seed, ..GapOptions::default() };
             if let Some(words) = matches.get_one::<String>("delay") {
-                options.delays = words.split(',').map(seconds).collect::<Result<_, _>>()?;
+                options.delays =
+                    words.split(',').map(|word| seconds("delay", word)).collect::<Result<_, _>>()?;
             }
             gap(&setup, &options)?
         }
@@ -313,6 +342,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             };
             ring(&setup, &options)?
         }
+        "chaos" => chaos(&setup, &chaos_options(matches, seed)?)?,
         "connections" => {
             let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;
             connections(&setup, &ConnectionsOptions { seed, hosts })?
@@ -340,6 +370,26 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
                 &WebSpeedOptions { seed, hosts: number(matches, "hosts", default.hosts)?, ..default },
             )?
         }
+    })
+}
+
+fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failure> {
+    let default = ChaosOptions::default();
+    let span = |name: &str, default: Duration| {
+        matches.get_one::<String>(name).map_or(Ok(default), |word| seconds(name, word))
+    };
+    let stop_every = span("stop-every", default.stop_every)?;
+    Ok(ChaosOptions {
+        seed,
+        agents: number(matches, "agents", default.agents)?,
+        hosts: number(matches, "hosts", default.hosts)?,
+        pages: number(matches, "pages", default.pages)?,
+        seconds: number(matches, "seconds", default.seconds)?,
+        kill_every: span("kill-every", default.kill_every)?,
+        stop_every,
+        stop_for: stop_every / 2,
+        join: matches.get_flag("join"),
+        ..default
     })
 }
 
@@ -385,12 +435,12 @@ fn bench_options(matches: &ArgMatches, seed: u64) -> Result<BenchOptions, Failur
     })
 }
 
-fn seconds(word: &str) -> Result<Duration, Failure> {
+fn seconds(name: &str, word: &str) -> Result<Duration, Failure> {
     let parsed =
         word.trim().trim_end_matches('s').parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     parsed
         .filter(|delay| !delay.is_zero())
-        .ok_or_else(|| Failure::usage(format!("--delay: {word:?} is not a number of seconds above 0")))
+        .ok_or_else(|| Failure::usage(format!("--{name}: {word:?} is not a number of seconds above 0")))
 }
 
 fn simulate(matches: &ArgMatches) -> Ended {

@@ -26,12 +26,18 @@ const PYTHON: &str = "NEPHILA_PYTHON";
 /// Adds the bars that every archive has to meet: all files are in order, every page that was expected is there, and every
 /// answer that was sent whole is there byte for byte.
 pub(super) fn check(outcome: &mut Outcome, archive: &Path, web: &Web) -> anyhow::Result<()> {
-    let files = files(archive)?;
+    check_all(outcome, &[archive.to_owned()], web)
+}
+
+/// The same of the archives of several agents together.
+pub(super) fn check_all(outcome: &mut Outcome, archives: &[PathBuf], web: &Web) -> anyhow::Result<()> {
+    let files: Vec<Vec<PathBuf>> = archives.iter().map(|archive| files(archive)).collect::<Result<_, _>>()?;
+    let files = files.concat();
     check_files(outcome, &files)?;
     let kept = read_responses(&files, web)?;
     check_expected(outcome, &kept, web);
     check_bytes(outcome, &kept);
-    check_with_python(outcome, archive)
+    archives.iter().try_for_each(|archive| check_with_python(outcome, archive))
 }
 
 /// The WARC files of an archive, those still open included.

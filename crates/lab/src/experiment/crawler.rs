@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use super::Setup;
@@ -93,9 +94,7 @@ impl Crawler {
 
     /// Starts it.
     pub(super) fn start(&self) -> anyhow::Result<Running> {
-        let child =
-            self.command()?.spawn().with_context(|| format!("cannot run {}", self.nephila.display()))?;
-        Ok(Running { child, started: Instant::now(), status: None })
+        Running::start(&mut self.command()?)
     }
 
     /// Runs it to its end, which has to come within `limit`.
@@ -118,10 +117,15 @@ impl Crawler {
 
     /// The last lines of its log.
     pub(super) fn log_end(&self) -> String {
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+        last_lines(&self.log)
     }
+}
+
+/// The last lines of a log.
+pub(super) fn last_lines(log: &Path) -> String {
+    let log = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
 }
 
 /// A crawl that is under way; killed when this is dropped.
@@ -132,6 +136,18 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Starts it.
+    pub(super) fn start(command: &mut Command) -> anyhow::Result<Running> {
+        let child = command.spawn();
+        let child = child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+        Ok(Running { child, started: Instant::now(), status: None })
+    }
+
+    /// Sends it a signal; it is not waited for.
+    pub(super) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(rustix::process::kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
     /// Waits for the end, but not longer than this.
     pub(super) fn wait(&mut self, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
         let until = Instant::now() + limit;

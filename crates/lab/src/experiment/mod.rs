@@ -8,8 +8,10 @@
 //! - **Nothing is left behind** but what [`Setup::keep`] asks for: no files, no processes, no mounts.
 //! - **They end**: every wait for a process has a limit.
 
+mod agents;
 mod archive;
 mod bench;
+mod chaos;
 mod connections;
 mod crawler;
 mod first_page;
@@ -39,6 +41,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub use bench::{BenchOptions, Peer, bench};
+pub use chaos::{ChaosOptions, chaos};
 pub use connections::{ConnectionsOptions, connections};
 pub use first_page::{FirstPageOptions, first_page};
 pub use frontier::{FrontierExperiment, WorkOptions, frontier, frontier_work};

@@ -1,0 +1,328 @@
+//! A site of agents that are killed, stopped and started again at random, judged by the web, by their journals and by their
+//! archives.
+
+mod faults;
+mod witness;
+
+use std::time::{Duration, Instant};
+
+use nephila_node::{control::Request, directory};
+use rustix::process::Signal;
+
+use self::{
+    faults::{Fault, faults},
+    witness::Witness,
+};
+use super::{Outcome, Place, Setup, agents::Agents, archive, crawler::show, hostile::judge, serve};
+use crate::web::{PageBytes, Web, WebConfig, plan::Mix};
+
+/// Each of these hosts has an address of its own. (Hosts that share addresses are of the kind `shared`.)
+const KINDS: &str = "plain";
+const LATENCY_MS: (u32, u32) = (5, 15);
+const PAGE_BYTES: u32 = 8_000;
+/// Small, so that kills hit files that are just being rolled.
+const WARC_BYTES: &str = "1MB";
+/// How much of what is fetched may be fetched again.
+const OVERLAP_MAX: f64 = 0.005;
+/// How long the agents may take to find each other.
+const BEGIN_MAX: Duration = Duration::from_secs(60);
+/// How long the crawl may go on after the last fault, beyond as long as the faults took.
+const AFTER_MAX: Duration = Duration::from_secs(600);
+/// The site is done when nothing was left to do for so many looks in a row, so far apart.
+const LOOKS: u32 = 4;
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often something that is due is looked for.
+const TICK: Duration = Duration::from_millis(20);
+/// How often it is said how things are.
+const SAY_EVERY: Duration = Duration::from_secs(15);
+
+/// How the experiment is done.
+#[derive(Clone, Debug)]
+pub struct ChaosOptions {
+    /// The faults and the web follow from this.
+    pub seed: u64,
+    /// Agents that begin the site.
+    pub agents: usize,
+    /// Hosts of the web.
+    pub hosts: u32,
+    /// Pages of each.
+    pub pages: u32,
+    /// How long there are faults, in seconds; the delay between requests to a host is such that the crawl takes about as long.
+    pub seconds: u64,
+    /// How often an agent is killed,
+    pub kill_every: Duration,
+    /// and after how long it is started again, at least and at most.
+    pub back_after: (Duration, Duration),
+    /// How often an agent is stopped,
+    pub stop_every: Duration,
+    /// and for how long.
+    pub stop_for: Duration,
+    /// One more agent joins when a third of the time has passed.
+    pub join: bool,
+}
+
+impl Default for ChaosOptions {
+    fn default() -> ChaosOptions {
+        let seconds = Duration::from_secs;
+        ChaosOptions {
+            seed: 1,
+            agents: 8,
+            hosts: 100,
+            pages: 500,
+            seconds: 1_800,
+            kill_every: seconds(5),
+            back_after: (seconds(3), seconds(15)),
+            stop_every: seconds(120),
+            stop_for: seconds(60),
+            join: false,
+        }
+    }
+}
+
+impl ChaosOptions {
+    /// The delay between requests to a host with which the crawl takes about as long as there are faults.
+    fn delay(&self) -> Duration {
+        let down = (self.back_after.0 + self.back_after.1).div_f64(2.0).div_duration_f64(self.kill_every);
+        let stopped = self.stop_for.div_duration_f64(self.stop_every);
+        // Where faults come faster than agents come back, some hit nobody.
+        let share = 1.0 - ((down + stopped) / self.agents as f64).min(0.7);
+        let page = Duration::from_secs(self.seconds).mul_f64(share) / self.pages.max(1);
+        let ms = page.as_millis() as u64;
+        Duration::from_millis(ms.saturating_sub(u64::from(LATENCY_MS.1)).max(1))
+    }
+}
+
+/// Agents that are killed and stopped while they crawl together: all is crawled, nothing is lost, only what was in flight is
+/// fetched again, and no host notices.
+pub fn chaos(setup: &Setup, options: &ChaosOptions) -> anyhow::Result<Outcome> {
+    let place = setup.place()?;
+    let delay = options.delay();
+    let web = serve(WebConfig {
+        seed: options.seed,
+        hosts: options.hosts,
+        pages: options.pages,
+        kinds: KINDS.parse()?,
+        latency_ms: LATENCY_MS,
+        page_bytes: PageBytes::Fixed(PAGE_BYTES),
+        delay_ms: delay.as_millis() as u64,
+        ip_delay_ms: 0,
+        ..WebConfig::default()
+    })?;
+    let mut chaos = Chaos::new(setup, options, &place, &web, delay)?;
+    chaos.begin()?;
+    chaos.suffer()?;
+    let mut outcome = Outcome::new("chaos");
+    chaos.finish(&mut outcome)?;
+    chaos.report(&mut outcome)?;
+    Ok(outcome)
+}
+
+/// What ends a fault.
+#[derive(Clone, Copy, Debug)]
+enum Relief {
+    Start,
+    Continue,
+}
+
+/// An experiment under way.
+struct Chaos<'a> {
+    setup: &'a Setup,
+    options: &'a ChaosOptions,
+    web: &'a Web,
+    agents: Agents,
+    witness: Witness,
+    /// Says whom a fault hits.
+    mix: Mix,
+    /// What is to be done for which agent, and when.
+    reliefs: Vec<(Instant, usize, Relief)>,
+    kills: u32,
+    stops: u32,
+    /// Faults that found no agent running.
+    in_vain: u32,
+    /// What the web had been asked when the last fault began.
+    requests_at_last: u64,
+    ended_by_themselves: Vec<String>,
+    began: Instant,
+    said: Instant,
+}
+
+impl<'a> Chaos<'a> {
+    fn new(
+        setup: &'a Setup,
+        options: &'a ChaosOptions,
+        place: &Place,
+        web: &'a Web,
+        delay: Duration,
+    ) -> anyhow::Result<Chaos<'a>> {
+        let settings =
+            format!("delay = {:?}\nip-delay = \"0s\"\nwarc-size = {WARC_BYTES:?}\nshards = 1\n", show(delay));
+        let count = options.agents + usize::from(options.join);
+        let agents = Agents::new(setup, place.path(), web, (options.agents, count), &settings)?;
+        Ok(Chaos {
+            setup,
+            options,
+            web,
+            agents,
+            witness: Witness::new(count),
+            mix: Mix::new(&[options.seed, 0xc4a1]),
+            reliefs: Vec::new(),
+            kills: 0,
+            stops: 0,
+            in_vain: 0,
+            requests_at_last: 0,
+            ended_by_themselves: Vec::new(),
+            began: Instant::now(),
+            said: Instant::now(),
+        })
+    }
+
+    fn begin(&mut self) -> anyhow::Result<()> {
+        let options = self.options;
+        self.setup.say(format!(
+            "{} agents, {} hosts with {} pages each, a delay of {:?}",
+            options.agents,
+            options.hosts,
+            options.pages,
+            options.delay()
+        ));
+        for index in 0..options.agents {
+            self.agents.start(index)?;
+        }
+        self.agents.wait_for_site(BEGIN_MAX)?;
+        self.began = Instant::now();
+        Ok(())
+    }
+
+    /// All faults, and the end of each.
+    fn suffer(&mut self) -> anyhow::Result<()> {
+        let mut faults = faults(self.options).into_iter().peekable();
+        while faults.peek().is_some() || !self.reliefs.is_empty() {
+            let now = Instant::now();
+            if let Some((_, fault)) = faults.next_if(|(at, _)| self.began + *at <= now) {
+                self.happen(fault)?;
+            }
+            self.relieve()?;
+            self.ended_by_themselves.extend(self.agents.ended()?);
+            if self.said.elapsed() >= SAY_EVERY {
+                self.say_how_things_are();
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    fn say_how_things_are(&mut self) {
+        self.said = Instant::now();
+        self.setup.say(format!(
+            "{:.0} s: {} requests, {} kills, {} stops",
+            self.began.elapsed().as_secs_f64(),
+            self.web.seen().requests,
+            self.kills,
+            self.stops
+        ));
+    }
+
+    /// One that runs, and is not stopped.
+    fn victim(&mut self) -> Option<usize> {
+        let is_hit = |index: &usize| self.reliefs.iter().any(|(_, other, _)| other == index);
+        let all: Vec<usize> = self.agents.running().filter(|index| !is_hit(index)).collect();
+        let at = self.mix.below(all.len().max(1) as u64) as usize;
+        all.get(at).copied()
+    }
+
+    fn happen(&mut self, fault: Fault) -> anyhow::Result<()> {
+        self.requests_at_last = self.web.seen().requests;
+        if fault == Fault::Join {
+            self.setup.say("one more agent joins");
+            return self.agents.start(self.agents.list.len() - 1);
+        }
+        let Some(index) = self.victim() else {
+            self.in_vain += 1;
+            return Ok(());
+        };
+        let (lasts, relief) = match fault {
+            Fault::Kill { back_after } => {
+                let hit = self.agents.kill(index)?;
+                self.kills += u32::from(hit);
+                self.in_vain += u32::from(!hit);
+                self.witness.look(index, &self.agents.list[index], self.web)?;
+                (back_after, Relief::Start)
+            }
+            Fault::Stop { lasts } => {
+                self.signal(index, Signal::STOP)?;
+                self.stops += 1;
+                (lasts, Relief::Continue)
+            }
+            Fault::Join => return Ok(()),
+        };
+        self.reliefs.push((Instant::now() + lasts, index, relief));
+        Ok(())
+    }
+
+    fn signal(&self, index: usize, signal: Signal) -> anyhow::Result<()> {
+        self.agents.list[index].running.as_ref().map_or(Ok(()), |running| running.signal(signal))
+    }
+
+    fn relieve(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.reliefs).into_iter().partition(|(at, ..)| *at <= now);
+        self.reliefs = later;
+        for (_, index, relief) in due {
+            match relief {
+                Relief::Start => self.agents.start(index)?,
+                Relief::Continue => self.signal(index, Signal::CONT)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is left to do, and has all agents end.
+    fn finish(&mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let faults_took = self.began.elapsed();
+        let until = Instant::now() + faults_took + AFTER_MAX;
+        let mut looks = 0;
+        let mut why = String::new();
+        while looks < LOOKS && Instant::now() < until && self.ended_by_themselves.is_empty() {
+            match self.agents.unfinished() {
+                None => looks += 1,
+                Some(unfinished) => (looks, why) = (0, unfinished),
+            }
+            self.ended_by_themselves.extend(self.agents.ended()?);
+            if self.said.elapsed() >= SAY_EVERY {
+                self.setup.say(format!("{} requests; {why}", self.web.seen().requests));
+                self.said = Instant::now();
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let end = if looks < LOOKS { why.as_str() } else { "nothing was left to do" };
+        outcome.equal("the end", "nothing was left to do", end);
+        outcome.figure("faults_s", faults_took.as_secs_f64());
+        outcome.figure("seconds", self.began.elapsed().as_secs_f64());
+        let said = self.agents.running().next().and_then(|index| self.agents.ask(index, &Request::Status));
+        outcome.figure("pages", said.map(|said| said["totals"]["pages"].clone()).unwrap_or_default());
+        let disorderly = self.agents.end()?;
+        outcome.none("agents that did not end in order", disorderly.len() as u64, &disorderly);
+        Ok(())
+    }
+
+    fn report(self, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let verdict = self.web.verdict();
+        judge(outcome, &verdict);
+        let (last, all) = (self.requests_at_last, verdict.requests);
+        outcome.bar("requests before the last fault", format!("< {all}"), last, last < all);
+        let ended = &self.ended_by_themselves;
+        outcome.none("agents that ended by themselves", ended.len() as u64, ended);
+        let pages = self.witness.report(&self.agents.list, self.web, outcome)?.pages;
+        outcome.equal("pages that the journals count", verdict.expected, pages as u64);
+        let overlap = verdict.overlap.count as f64 / verdict.expected.max(1) as f64;
+        let wanted = format!("< {OVERLAP_MAX}");
+        outcome.bar("overlap", wanted, format!("{overlap:.5}"), overlap < OVERLAP_MAX);
+        outcome.figure("fetched_again_because_in_flight", verdict.overlap.count);
+        outcome.figure("delay_s", self.options.delay().as_secs_f64());
+        outcome.figure("kills", self.kills);
+        outcome.figure("stops", self.stops);
+        outcome.figure("faults_in_vain", self.in_vain);
+        let archives: Vec<_> = self.agents.list.iter().map(|agent| directory::archive(&agent.out)).collect();
+        archive::check_all(outcome, &archives, self.web)
+    }
+}

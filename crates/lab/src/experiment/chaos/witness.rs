@@ -1,0 +1,99 @@
+//! What the journals and archives of a site's agents say, looked at whenever one of them is down.
+
+use std::collections::{HashMap, HashSet};
+
+use super::super::{
+    Outcome,
+    agents::Agent,
+    journal::{Journal, Repeats},
+};
+use crate::web::Web;
+
+/// What is known so far, and what went wrong so far.
+pub(super) struct Witness {
+    /// Of each agent.
+    journals: Vec<Journal>,
+    /// Settled anywhere in the site, at the last looks.
+    settled: HashSet<String>,
+    repeats: Repeats,
+    forgotten: Vec<String>,
+    not_whole: Vec<String>,
+    /// URLs that were asked for again although they were settled.
+    again: Vec<String>,
+    torn: u32,
+}
+
+impl Witness {
+    /// Of so many agents that have done nothing yet.
+    pub(super) fn new(agents: usize) -> Witness {
+        Witness {
+            journals: (0..agents).map(|_| Journal::default()).collect(),
+            settled: HashSet::new(),
+            repeats: Repeats::default(),
+            forgotten: Vec::new(),
+            not_whole: Vec::new(),
+            again: Vec::new(),
+            torn: 0,
+        }
+    }
+
+    /// Looks at what an agent that is down has left.
+    pub(super) fn look(&mut self, index: usize, agent: &Agent, web: &Web) -> anyhow::Result<()> {
+        self.again.extend(self.repeats.of_settled(web, &self.settled));
+        let journal = Journal::read(&agent.out)?;
+        let before = &self.journals[index];
+        for (before, after) in [(&before.known, &journal.known), (&before.settled, &journal.settled)] {
+            let lost = before.difference(after).map(|url| format!("{}: {url}", agent.name));
+            self.forgotten.extend(lost);
+        }
+        let not_whole = journal.not_whole(&agent.out, before.answers.len());
+        self.not_whole.extend(not_whole.into_iter().map(|why| format!("{}: {why}", agent.name)));
+        self.torn += u32::from(journal.torn_bytes > 0);
+        self.settled.extend(journal.settled.iter().cloned());
+        self.journals[index] = journal;
+        Ok(())
+    }
+
+    /// Looks at everything once more, when all agents have ended, and says what it has seen.
+    pub(super) fn report(
+        mut self,
+        agents: &[Agent],
+        web: &Web,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<Witnessed> {
+        for (index, agent) in agents.iter().enumerate() {
+            self.look(index, agent, web)?;
+            let before: HashSet<String> = self.not_whole.iter().cloned().collect();
+            let all = self.journals[index].not_whole(&agent.out, 0);
+            let all = all.into_iter().map(|why| format!("{}: {why}", agent.name));
+            self.not_whole.extend(all.filter(|why| !before.contains(why)));
+        }
+        let mut answers: HashMap<&str, u32> = HashMap::new();
+        let mut known: HashSet<&str> = HashSet::new();
+        for journal in &self.journals {
+            known.extend(journal.known.iter().map(String::as_str));
+            for (url, _) in &journal.answers {
+                *answers.entry(url).or_default() += 1;
+            }
+        }
+        let twice: Vec<String> =
+            answers.iter().filter(|(_, count)| **count > 1).map(|(url, _)| (*url).to_owned()).collect();
+        let unsettled: Vec<String> =
+            known.iter().filter(|url| !self.settled.contains(**url)).map(|url| (*url).to_owned()).collect();
+        let mut none = |what: &str, examples: &[String]| outcome.none(what, examples.len() as u64, examples);
+        none("URLs known or settled and then forgotten", &self.forgotten);
+        none("URLs known in the site and settled nowhere", &unsettled);
+        none("counted pages not whole in the archive", &self.not_whole);
+        none("settled pages asked for again", &self.again);
+        none("pages settled twice in the site", &twice);
+        outcome.figure("known_urls", known.len());
+        outcome.figure("kills_that_tore_a_journal", self.torn);
+        Ok(Witnessed { pages: answers.len() })
+    }
+}
+
+/// What was seen in the end.
+pub(super) struct Witnessed {
+    /// Pages that the journals of the site count, each once.
+    pub pages: usize,
+}
