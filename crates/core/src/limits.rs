@@ -46,3 +46,12 @@ pub const HANDOVER_PARTITIONS_MAX: usize = 512;
 
 /// URLs that a store reads, or passes on, at once.
 pub const MOVED_URLS_MAX: usize = 4_096;
+
+/// Addresses at which an agent of a site may have its turn, or wait for it,
+pub const TURNS_MAX: usize = 65_536;
+
+/// addresses that it keeps for others,
+pub const KEPT_MAX: usize = 262_144;
+
+/// and how many of them one message is about; a message that says all that an agent has is as long as it has to be.
+pub const TURNS_AT_ONCE_MAX: usize = 1_000;

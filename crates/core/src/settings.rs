@@ -63,6 +63,8 @@ pub struct Settings {
     pub hosts_max: usize,
     /// Redirects in a row that are followed.
     pub redirects_max: u8,
+    /// From the start of a request to the last byte of its answer. Agents of a site count on each other's being the same.
+    pub request_timeout: Duration,
     /// Fetches at once.
     pub parallel: usize,
     /// DNS questions at once.
@@ -108,6 +110,7 @@ impl Default for Settings {
             robots_bytes_max: 64_000_000,
             hosts_max: 100_000,
             redirects_max: 10,
+            request_timeout: secs(MINUTE),
             parallel: 512,
             resolve_parallel: 64,
             private: Private::Refused,

@@ -22,6 +22,11 @@ fn sites_keep_the_promises() {
         "tokens given up",
         "journal read again for others",
         "killed with found URLs on their way",
+        "a turn at an address wanted back",
+        "a turn at an address that ran out",
+        "an address with another keeper",
+        "a keeper of addresses killed with turns out",
+        "turns told to a keeper that did not know",
     ] {
         assert!(summary.total.reached.contains_key(state), "{state} is too rare");
     }

@@ -567,7 +567,7 @@ fn fetch_configs(config: &Config, spill_dir: &Path) -> Vec<FetchConfig> {
         tls_sessions_max: part(config.tls_sessions_max),
         private: config.settings.private.clone(),
         connect_timeout: config.connect_timeout,
-        request_timeout: config.request_timeout,
+        request_timeout: config.settings.request_timeout,
         slow_after: config.slow_after,
         slow_bytes_per_s: config.slow_bytes_per_s,
         body_bytes_max: config.body_bytes_max,

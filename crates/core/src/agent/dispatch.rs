@@ -195,6 +195,10 @@ impl Agent {
         let mut gates: Vec<AddressKey> = addresses.iter().map(|ip| AddressKey::of(*ip)).collect();
         gates.sort_unstable();
         gates.dedup();
+        if let Some(address) = self.lacks_turn(&gates, now) {
+            self.lay_down(index, task);
+            return self.wait_for_turn(index, address, now);
+        }
         if let Turn::Later(address) = self.gates.turn(index, &gates, &self.settings, now.mono) {
             self.lay_down(index, task);
             self.bench.put(index, Place::AtGate(address));
@@ -202,7 +206,8 @@ impl Agent {
         }
         self.fetches += 1;
         let fetch = FetchId(self.fetches);
-        out.push(Action::Fetch(self.order(fetch, index, &task, addresses)));
+        let begin_before = self.use_turns(&gates, now);
+        out.push(Action::Fetch(Order { begin_before, ..self.order(fetch, index, &task, addresses) }));
         self.pages_in_flight += u64::from(matches!(task, Task::Page(_)));
         if let Task::Rules { home, .. } = &task {
             self.bench.host_mut(*home).held += 1;
@@ -222,6 +227,7 @@ impl Agent {
                 depth: due.depth,
                 attempt: due.attempts + 1,
                 new_connection: self.bench.host(host).closed_urls.contains(&due.url),
+                begin_before: Mono::NEVER,
             },
             Task::ForAnother(errand) => Order {
                 fetch,
@@ -232,6 +238,7 @@ impl Agent {
                 depth: 0,
                 attempt: 1,
                 new_connection: false,
+                begin_before: Mono::NEVER,
             },
             Task::Rules { home, errand } => {
                 let of = self.bench.host(*home).rules_of(&errand.origin);
@@ -249,6 +256,7 @@ impl Agent {
                     depth: 0,
                     attempt: 1,
                     new_connection: of.is_some_and(|of| of.closed),
+                    begin_before: Mono::NEVER,
                 }
             }
         }

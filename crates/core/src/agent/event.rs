@@ -356,6 +356,8 @@ pub struct Order {
     pub attempt: u8,
     /// Not over a connection that was kept: one was closed instead of an answer before.
     pub new_connection: bool,
+    /// If it has not begun by then, it is not tried any more: others may ask the addresses.
+    pub begin_before: Mono,
 }
 
 /// What an answer is for.

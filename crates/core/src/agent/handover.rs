@@ -82,11 +82,18 @@ impl Agent {
         }
     }
 
-    /// Puts every host of these partitions that is at rest where it belongs now.
+    /// Puts every host of these partitions that is at rest where it belongs now. One that leaves does not wait for an address
+    /// any more.
     pub(super) fn settle_in_of(&mut self, partitions: &Partitions, now: Now) {
         for index in 0..self.bench.index_end() {
-            let is_one = self.bench.get(index).is_some_and(|host| partitions.contains(host.partition));
-            if is_one && self.is_at_rest(index) {
+            let host = self.bench.get(index).filter(|host| partitions.contains(host.partition));
+            let Some((place, partition)) = host.map(|host| (host.place(), host.partition)) else { continue };
+            if let Place::AtGate(address) = place
+                && !self.site.may_ask(partition)
+            {
+                self.gates.leave(index, address);
+                self.settle_in(index, now);
+            } else if self.is_at_rest(index) {
                 self.settle_in(index, now);
             }
         }

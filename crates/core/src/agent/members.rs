@@ -43,8 +43,9 @@ impl Agent {
         if self.site.is_alone() {
             return None;
         }
-        let wakes = [Some(self.site.next_beat), self.next_handover_wake(), self.site.outbox.next_wake()];
-        wakes.into_iter().flatten().min()
+        let Site { next_beat, outbox, keeper, turns, .. } = &self.site;
+        let wakes = [self.next_handover_wake(), outbox.next_wake(), keeper.next_wake(), turns.next_wake()];
+        wakes.into_iter().flatten().min().map_or(Some(*next_beat), |at| Some(at.min(*next_beat)))
     }
 
     /// Begins the run in the site that it is in, if it is in one.
@@ -53,6 +54,8 @@ impl Agent {
             return;
         }
         (self.site.next_beat, self.site.orphans_at) = (now.mono, now.mono + MINT_WAIT);
+        self.start_keeper(now);
+        self.start_turns(now);
         let agents: Vec<AgentId> = self.site.members.present().map(|(id, _)| id).collect();
         self.site.outbox.start(agents.into_iter());
         if let (true, Some(greeting)) = (self.site.members.is_founded(), self.introduce()) {
@@ -84,6 +87,7 @@ impl Agent {
         }
         self.tend_handovers(now, out);
         self.tend_outbox(now, out);
+        self.exchange_turns(now, out);
     }
 
     fn look_for_others(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -119,6 +123,8 @@ impl Agent {
         }
         self.grant_again(out);
         self.mint(now, out);
+        self.tend_turns(now);
+        self.tend_probations(now, out);
         if !self.site.is_placed {
             self.begin_handovers(now);
         }
@@ -252,6 +258,12 @@ impl Agent {
             Message::Rules { origin, url, hops, result } => {
                 self.on_rules(&origin, &url, hops, *result, now, out);
             }
+            turns @ (Message::AskTurns { .. }
+            | Message::Turns { .. }
+            | Message::RecallTurns(_)
+            | Message::GiveTurns(_)
+            | Message::CallTurns { .. }
+            | Message::HasTurns { .. }) => self.on_turn_message(from, turns, now, out),
             Message::Granted { tokens } => {
                 if let Some(granting) = self.site.granting.get_mut(&from) {
                     for (partition, epoch) in tokens {
@@ -381,12 +393,16 @@ impl Agent {
                     }
                 }
                 self.site.take_tokens(tokens);
+                let mut came = Partitions::default();
                 for (partition, _) in tokens {
                     if self.site.held.contains(*partition) && !held_before.contains(*partition) {
+                        came.insert(*partition);
                         let from = self.site.came.entry(*partition).or_insert(now.mono);
                         *from = (*from).max(now.mono);
                     }
                 }
+                let is_passed_on = matches!(self.site.replies.get(&ticket), Some(Reply::Granted(..)));
+                self.kept_partitions_changed(came, is_passed_on, now);
                 let partitions: Partitions = tokens.iter().map(|(partition, _)| *partition).collect();
                 self.forget_hosts_of(&partitions);
                 self.settle_in_of(&partitions, now);
@@ -396,9 +412,11 @@ impl Agent {
             }
             Record::Released { to, tokens } => {
                 self.site.release_tokens(*to, tokens);
+                self.kept_partitions_changed(Partitions::default(), true, now);
                 self.released(*to, tokens, out);
                 self.site.outbox.moves(self.site.me(), *to);
             }
+            Record::RunStarted { .. } => self.run_is_durable(now),
             Record::Moved { moved, .. } => {
                 // Another agent may have done what is about to be asked for.
                 for host in &moved.hosts {

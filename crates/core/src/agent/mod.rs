@@ -15,6 +15,7 @@ mod dispatch;
 mod errands;
 mod event;
 mod handover;
+mod keeper;
 mod members;
 mod outbox;
 mod rules;
@@ -23,6 +24,7 @@ mod site;
 mod status;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -595,6 +597,10 @@ impl Agent {
         while let Some(alarm) = self.bench.ring(now.mono) {
             match alarm {
                 Alarm::Gate(address) => {
+                    if !self.has_turn(address, now) {
+                        self.want_turn(address, now);
+                        continue;
+                    }
                     while let Some(index) = self.gates.admit_next(address, &self.settings, now.mono) {
                         self.carry_on(index, now, out);
                     }

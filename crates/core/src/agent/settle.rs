@@ -55,6 +55,7 @@ impl Agent {
             self.settle_in(index, now);
         }
         for address in flight.gates {
+            self.give_back_if_done(address, now);
             self.watch_gate(address, now);
         }
     }
@@ -294,6 +295,7 @@ impl Agent {
         for address in contacted {
             if self.gates.note_busy(*address, &self.bench.host(index).name, now.mono, until) {
                 self.gates.close_until(*address, until);
+                self.no_use_for_turn(*address);
                 self.address_waits.push((*address, not_before));
                 self.write(Record::AddressWait { address: *address, not_before }, None, None, out);
             }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::handover::{Arriving, Handover};
+use super::keeper::Keeper;
 use super::outbox::Outbox;
+use super::turns::Turns;
 use super::{Agent, Ticket};
 use crate::assign::{Ring, partition_of};
 use crate::record::Record;
@@ -82,6 +84,8 @@ pub(super) struct Site {
     pub(super) handovers_begun: u64,
     pub(super) arriving: BTreeMap<AgentId, Arriving>,
     pub(super) outbox: Outbox,
+    pub(super) keeper: Keeper,
+    pub(super) turns: Turns,
 }
 
 /// What an agent must not forget of its site.
@@ -130,6 +134,8 @@ impl Site {
             handovers_begun: 0,
             arriving: BTreeMap::new(),
             outbox: Outbox::default(),
+            keeper: Keeper::default(),
+            turns: Turns::default(),
         }
     }
 
@@ -346,6 +352,12 @@ pub struct SiteView {
     pub handovers: usize,
     /// Whether found URLs are on their way to others.
     pub is_delivering: bool,
+    /// Addresses at which it has its turn,
+    pub turns: usize,
+    /// turns at addresses that it keeps, of any agent,
+    pub turns_out: usize,
+    /// and how many of these have run out in this run because their agents were silent.
+    pub turns_run_out: u64,
 }
 
 /// One of the members.
@@ -380,6 +392,9 @@ impl Agent {
             owing: site.owing.len(),
             handovers: site.handovers.len(),
             is_delivering: !site.outbox.is_empty(),
+            turns: site.turns.len(),
+            turns_out: site.keeper.out(),
+            turns_run_out: site.keeper.run_out,
         })
     }
 

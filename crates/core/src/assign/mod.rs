@@ -9,7 +9,7 @@ mod ring;
 
 pub use ring::Ring;
 
-use crate::url::Host;
+use crate::url::{AddressKey, Host};
 
 /// How many partitions a site has: as many as a Redis Cluster has slots.
 pub const PARTITIONS: u16 = 16_384;
@@ -20,6 +20,11 @@ const SLOT: crc::Crc<u16, crc::Table<1>> = crc::Crc::<u16, crc::Table<1>>::new(&
 /// The partition of a host: the Redis slot of its tag.
 pub fn partition_of(host: &Host) -> u16 {
     slot(host.as_str())
+}
+
+/// The partition of an address: who has its token keeps the address, whatever agents the hosts there are with.
+pub fn partition_of_address(address: AddressKey) -> u16 {
+    slot(&address.to_string())
 }
 
 /// The slot of keys with this in their braces.

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 
-use crate::limits::BUSY_HOSTS_MAX;
+use crate::limits::{BUSY_HOSTS_MAX, WAIT_MAX};
 use crate::settings::Settings;
 use crate::time::Mono;
 use crate::url::{AddressKey, Host};
@@ -34,6 +35,16 @@ pub enum Turn {
     Later(AddressKey),
 }
 
+/// What must be known of a gate where another agent is to ask its address. On the way time passes, so that waits are never
+/// shorter than they were.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateMemo {
+    /// For how long the address is still to be left alone.
+    pub rest: Duration,
+    /// Hosts that said 429 or 503 lately, and for how long that still counts.
+    pub busy: Vec<(Host, Duration)>,
+}
+
 /// The gates of all addresses in use.
 #[derive(Debug, Default)]
 pub struct Gates {
@@ -55,6 +66,65 @@ impl Gates {
             self.gates.entry(*address).or_default().in_flight += 1;
         }
         Turn::Now
+    }
+
+    /// Queues a host that may not ask yet.
+    pub fn queue(&mut self, host: u32, address: AddressKey) {
+        self.gates.entry(address).or_default().queue.push_back(host);
+    }
+
+    /// Has a host leave the queue.
+    pub fn leave(&mut self, host: u32, address: AddressKey) {
+        if let Some(gate) = self.gates.get_mut(&address) {
+            gate.queue.retain(|other| *other != host);
+        }
+    }
+
+    /// Whether hosts wait here.
+    pub fn is_wanted(&self, address: AddressKey) -> bool {
+        self.gates.get(&address).is_some_and(|gate| !gate.queue.is_empty())
+    }
+
+    /// Whether a request is in flight.
+    pub fn is_busy(&self, address: AddressKey) -> bool {
+        self.gates.get(&address).is_some_and(|gate| gate.in_flight > 0)
+    }
+
+    /// For how long an address is still to be left alone.
+    pub fn rest(&self, address: AddressKey, now: Mono) -> Duration {
+        self.gates.get(&address).map_or(Duration::ZERO, |gate| gate.next.since(now))
+    }
+
+    /// What another agent must know of an address.
+    pub fn memo(&self, address: AddressKey, now: Mono) -> GateMemo {
+        let Some(gate) = self.gates.get(&address) else { return GateMemo::default() };
+        let busy = gate.busy.iter().filter(|(_, until)| *until > now);
+        let busy = busy.map(|(host, until)| (host.clone(), until.since(now))).collect();
+        GateMemo { rest: gate.next.since(now), busy }
+    }
+
+    /// What others must know, of all addresses.
+    pub fn memos(&self, now: Mono) -> impl Iterator<Item = (AddressKey, GateMemo)> {
+        let memos = self.gates.keys().map(move |address| (*address, self.memo(*address, now)));
+        memos.filter(|(_, memo)| *memo != GateMemo::default())
+    }
+
+    /// Takes in what another agent knows of an address.
+    pub fn learn(&mut self, address: AddressKey, memo: GateMemo, now: Mono) {
+        if memo == GateMemo::default() {
+            return;
+        }
+        let gate = self.gates.entry(address).or_default();
+        gate.next = gate.next.max(now + memo.rest.min(WAIT_MAX));
+        gate.busy.retain(|(_, until)| *until > now);
+        for (host, wait) in memo.busy {
+            let until = now + wait.min(WAIT_MAX);
+            if let Some((_, known)) = gate.busy.iter_mut().find(|(other, _)| *other == host) {
+                *known = until.max(*known);
+            } else if gate.busy.len() < BUSY_HOSTS_MAX {
+                gate.busy.push((host, until));
+            }
+        }
     }
 
     /// Ends a request: `contacted` says whether the address was really asked, and so must be left alone for a while.
@@ -156,6 +226,34 @@ mod tests {
         assert_eq!(gates.turn(1, &[address(2)], &settings, Mono(0)), Turn::Now);
         assert_eq!(gates.turn(2, &[address(1), address(2)], &settings, Mono(0)), Turn::Later(address(2)));
         assert_eq!(gates.turn(3, &[address(1)], &settings, Mono(0)), Turn::Now);
+    }
+
+    #[test]
+    fn what_one_agent_knows_of_an_address_another_learns() {
+        let settings = Settings::default();
+        let (mut here, mut there) = (Gates::default(), Gates::default());
+        let [a, b] = ["a", "b"].map(|name| Host::parse(name).unwrap());
+        assert_eq!(here.turn(1, &[address(2)], &settings, Mono(0)), Turn::Now);
+        assert_eq!(here.memo(address(1), Mono(0)), GateMemo::default());
+        here.note_busy(address(1), &a, Mono(0), Mono(900));
+        here.close_until(address(1), Mono(500));
+        let memo = here.memo(address(1), Mono(100));
+        assert_eq!(here.memos(Mono(100)).collect::<Vec<_>>(), [(address(1), memo.clone())]);
+        there.close_until(address(1), Mono(2_100));
+        for number in 0..2 * BUSY_HOSTS_MAX {
+            there.note_busy(address(1), &Host::parse(&format!("c{number}")).unwrap(), Mono(0), Mono(1_000));
+        }
+        there.learn(address(1), memo.clone(), Mono(2_000));
+        assert_eq!(there.rest(address(1), Mono(2_000)), Duration::from_micros(400));
+        assert!(there.note_busy(address(1), &b, Mono(2_799), Mono(3_000)), "a is busy until 2,800");
+        // A wait never becomes shorter.
+        there.learn(address(1), GateMemo { rest: Duration::from_micros(1), busy: Vec::new() }, Mono(2_000));
+        assert_eq!(there.turn(1, &[address(1)], &settings, Mono(2_399)), Turn::Later(address(1)));
+        assert!(there.is_wanted(address(1)) && !there.is_busy(address(1)));
+        there.leave(1, address(1));
+        assert!(!there.is_wanted(address(1)));
+        assert_eq!(there.turn(1, &[address(1)], &settings, Mono(2_400)), Turn::Now);
+        assert!(there.is_busy(address(1)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::limits::WAIT_MAX;
 use crate::settings::Settings;
 
-pub use gate::{Gate, Gates, Turn};
+pub use gate::{Gate, GateMemo, Gates, Turn};
 
 /// The delay between two requests to a host: the longest of what the operator, the host's robots.txt and the host's
 /// speed ask for.

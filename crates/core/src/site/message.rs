@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentId, Member, Members, Token};
 use crate::frontier::HostMemo;
+use crate::politeness::GateMemo;
 use crate::record::{Failure, Found};
-use crate::time::Wall;
-use crate::url::{Fingerprint, Host, Origin};
+use crate::time::{Mono, Wall};
+use crate::url::{AddressKey, Fingerprint, Host, Origin};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,6 +107,58 @@ pub enum Message {
         /// As in [`Message::Grant`].
         tokens: Vec<(u16, u32)>,
     },
+    /// The sender wants its turn at addresses that the receiver keeps, or goes on to use it.
+    AskTurns {
+        /// In which run of the sender, and when by its clock: both are said back with the turn.
+        asked: (u64, Mono),
+        /// The addresses, and the turn that it has already.
+        turns: Vec<(AddressKey, Option<TurnId>)>,
+    },
+    /// Turns at addresses that the sender keeps.
+    Turns {
+        /// Its run, and the changes of what it held in it so far.
+        of: (u64, u64),
+        /// The turns.
+        turns: Vec<GivenTurn>,
+    },
+    /// Others want these turns.
+    RecallTurns(Vec<(AddressKey, TurnId)>),
+    /// These turns are over.
+    GiveTurns(Vec<(AddressKey, TurnId, GateMemo)>),
+    /// What turns do you have at addresses that the sender keeps?
+    CallTurns {
+        /// As in [`Message::Turns`].
+        of: (u64, u64),
+    },
+    /// All that the sender has, and all that it knows of addresses which the receiver keeps.
+    HasTurns {
+        /// As in [`Message::CallTurns`].
+        of: (u64, u64),
+        /// The digest of its list of members.
+        members: u64,
+        /// As in [`Message::AskTurns`].
+        asked: (u64, Mono),
+        /// The addresses at which it has its turn or has something in flight, and others that it knows something of.
+        turns: Vec<(AddressKey, bool, GateMemo)>,
+    },
+}
+
+/// Names a turn: the run of the agent that gave it, and a number.
+pub type TurnId = (u64, u64);
+
+/// A turn at an address, or why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GivenTurn {
+    /// The address.
+    pub address: AddressKey,
+    /// As in [`Message::AskTurns`].
+    pub asked: (u64, Mono),
+    /// The turn; none as long as the address is to be left alone.
+    pub turn: Option<TurnId>,
+    /// Whether others wait for it.
+    pub is_wanted: bool,
+    /// What is known of the address.
+    pub gate: GateMemo,
 }
 
 /// What a server said when it was asked for rules.

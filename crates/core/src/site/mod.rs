@@ -9,7 +9,9 @@ mod partitions;
 mod tokens;
 
 pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite, Standing};
-pub use message::{Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, Waiting};
+pub use message::{
+    GivenTurn, Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, TurnId, Waiting,
+};
 pub use partitions::Partitions;
 pub use tokens::{Token, Tokens};
 

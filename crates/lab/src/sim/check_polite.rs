@@ -252,6 +252,14 @@ impl Polite {
         self.addresses.values_mut().for_each(|address| address.closed.clear());
     }
 
+    /// Something goes wrong between agents: that hosts of an address were busy may now be known to some of them only.
+    pub(super) fn troubled(&mut self) {
+        for address in self.addresses.values_mut() {
+            address.busy.clear();
+            address.closed.clear();
+        }
+    }
+
     /// A new process begins. That several hosts of an address were busy is remembered only if it was acted upon.
     pub(super) fn restarted(&mut self) {
         self.addresses.values_mut().for_each(|address| address.busy.clear());

@@ -88,11 +88,21 @@ pub enum SiteBug {
     ForgetsDelays,
     /// Partitions are handed over without the URLs that are done.
     MovesWithoutSeen,
+    /// Whoever asks another agent for its turn at an address has it.
+    IgnoresKeepers,
+    /// Agents that are asked what turns they have say that they have none.
+    ForgetsTurns,
 }
 
 impl SiteBug {
     /// All of them.
-    pub const ALL: [SiteBug; 3] = [SiteBug::LosesOutboxes, SiteBug::ForgetsDelays, SiteBug::MovesWithoutSeen];
+    pub const ALL: [SiteBug; 5] = [
+        SiteBug::LosesOutboxes,
+        SiteBug::ForgetsDelays,
+        SiteBug::MovesWithoutSeen,
+        SiteBug::IgnoresKeepers,
+        SiteBug::ForgetsTurns,
+    ];
 }
 
 /// A promise of the crawler.

@@ -13,7 +13,10 @@ use super::web::{
     Given, Health, Meaning, Name, Page, Plan, RULES_MOVED, Reply, Rules, Target, Trouble, given_for_others,
 };
 
+/// How long a request takes that is not answered,
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// and in a site, where hosts share addresses and wait for it.
+pub(super) const SITE_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The servers of the web and its DNS, which remember how often they were asked.
 #[derive(Default)]
@@ -34,7 +37,10 @@ impl Servers {
             Name::None => no(true),
             Name::FailFirst(times) if *count <= times => no(false),
             Name::Rebinding if *count > 1 => Ok(Addresses { list: vec![[10, 9, 9, 9].into()], ttl }),
-            _ => Ok(Addresses { list: vec![host.address], ttl }),
+            _ => {
+                let list = [Some(host.address), host.other_address].into_iter().flatten().collect();
+                Ok(Addresses { list, ttl })
+            }
         }
     }
 
@@ -166,7 +172,10 @@ impl Plan {
                 reply
             }
             Trouble::Refused => failed(Failure::Connect, Meaning::HostFailed, Duration::from_millis(40)),
-            Trouble::Timeout => failed(Failure::Timeout, Meaning::UrlFailed, REQUEST_TIMEOUT),
+            Trouble::Timeout => {
+                let took = if self.of_site { SITE_REQUEST_TIMEOUT } else { REQUEST_TIMEOUT };
+                failed(Failure::Timeout, Meaning::UrlFailed, took)
+            }
             Trouble::Reset => failed(Failure::Disconnected, Meaning::UrlFailed, Duration::ZERO),
             Trouble::Stale => failed(Failure::NotTried, Meaning::Nothing, Duration::from_millis(2)),
         }

@@ -76,6 +76,8 @@ pub(super) enum Health {
 pub(super) struct HostPlan {
     pub(super) name: String,
     pub(super) address: IpAddr,
+    /// It may be asked there too.
+    pub(super) other_address: Option<IpAddr>,
     pub(super) rules: Rules,
     pub(super) dns: Name,
     pub(super) health: Health,
@@ -151,7 +153,7 @@ pub(super) struct Reply {
 pub(super) struct Plan {
     pub(super) seed: u64,
     /// Hosts lead to each other, and many pages are found on other hosts only.
-    of_site: bool,
+    pub(super) of_site: bool,
     pub(super) hosts: Vec<HostPlan>,
     pub(super) urls: BTreeMap<String, (usize, Target)>,
     pub(super) seeds: Vec<Url>,
@@ -474,9 +476,16 @@ fn host_of_site(random: &mut Random, index: usize, count: usize) -> HostPlan {
     };
     let dns = if random.percent(7) { Name::FailFirst(1) } else { Name::Good };
     let took = if random.percent(8) { 3_000 } else { 20 + random.below(500) };
+    // A third of the hosts share four addresses, and some of these have two of them.
+    let shared = |random: &mut Random| 200 + random.below(4) as u8;
+    let (last, other) = match random.percent(35) {
+        true => (shared(random), random.percent(25).then(|| shared(random))),
+        false => (index as u8, None),
+    };
     HostPlan {
         name: format!("h{index}.example"),
-        address: [93, 184, 216, index as u8].into(),
+        address: [93, 184, 216, last].into(),
+        other_address: other.map(|last| [93, 184, 216, last].into()),
         rules,
         dns,
         health: Health::Good,
@@ -526,6 +535,7 @@ fn host(random: &mut Random, index: usize, count: usize) -> HostPlan {
     HostPlan {
         name: format!("h{index}.example"),
         address: address.into(),
+        other_address: None,
         rules,
         dns,
         health,

@@ -216,7 +216,7 @@ settings! {
         advanced "dns-parallel" "N" Count settings.resolve_parallel: "DNS questions at once";
         advanced "dns-timeout" "DURATION" Span dns_timeout: "How long to wait for one DNS answer";
         advanced "connect-timeout" "DURATION" Span connect_timeout: "How long to wait for a connection";
-        advanced "request-timeout" "DURATION" Span request_timeout: "From the start of a request to the last byte of its answer";
+        advanced "request-timeout" "DURATION" Span settings.request_timeout: "From the start of a request to the last byte of its answer";
         advanced "slow-after" "DURATION" Span slow_after: "When an answer has taken this long, slow-rate applies";
         advanced "slow-rate" "SIZE" Size slow_bytes_per_s: "An answer slower than this, in bytes a second, is cut";
         advanced "max-body" "SIZE" Size body_bytes_max: "The largest body; what is longer is cut";

@@ -350,6 +350,10 @@ impl Fetcher {
         let request = self.request(order)?;
         let origin = Origin::of(&order.url);
         let reservation = self.store.budget.first_block().await;
+        if Clock::now().mono >= order.begin_before {
+            let detail = "it waited for too long to begin".into();
+            return Err(FetchError { failure: Failure::NotTried, detail });
+        }
         let recording = Recording::new(Rc::clone(&self.store), reservation);
         let deadline = Instant::now() + self.request_timeout;
         let kept = self.kept_connection(&origin, order);

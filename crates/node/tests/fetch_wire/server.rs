@@ -12,6 +12,7 @@ use nephila_archive::Content as Wire;
 use nephila_core::agent::{Answer, FetchError, FetchId, Order, Purpose};
 use nephila_core::record::Failure;
 use nephila_core::settings::Private;
+use nephila_core::time::Mono;
 use nephila_core::url::Url;
 use nephila_node::fetch::{Captured, FetchConfig, Fetcher, Outcome};
 use tokio::task::LocalSet;
@@ -97,6 +98,7 @@ pub(crate) fn order(url: Url) -> Order {
         depth: 0,
         attempt: 1,
         new_connection: false,
+        begin_before: Mono::NEVER,
     }
 }
 

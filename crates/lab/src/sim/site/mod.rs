@@ -28,7 +28,7 @@ use super::check_twice::Twice;
 use super::driver::{Broken, Process, broken};
 use super::levels::{Crash, Exchange};
 use super::random::Random;
-use super::servers::Servers;
+use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
 use super::trace::Trace;
 use super::web::Plan;
 use super::{Promise, Report, SiteBug, Violation};
@@ -47,6 +47,8 @@ const FAULTS_FOR: Duration = Duration::from_secs(3_600);
 const REST: Duration = Duration::from_secs(3_600);
 /// When the operator says that an agent will not come back.
 const FORGET_AFTER: Duration = Duration::from_secs(20);
+/// When a fault is over, agents know of each other's turns at addresses after this.
+const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 /// How often it is looked whether everything is done.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -88,6 +90,8 @@ struct Sim<'a> {
     twice: Twice,
     lost: Lost,
     faults_end: Mono,
+    /// What one agent knows of an address others may not know before then.
+    trouble_end: Mono,
     /// A disk was lost: what only it held is lost too, and pages may be fetched again.
     has_lost: bool,
     trace: Trace<'a>,
@@ -114,6 +118,8 @@ impl<'a> Sim<'a> {
             retry_pauses: [5, 20, 60].map(Duration::from_secs).to_vec(),
             backoff_min: Duration::from_secs(15),
             backoff_max: Duration::from_secs(120),
+            request_timeout: SITE_REQUEST_TIMEOUT,
+            ip_parallel: [1, 1, 2][random.below(3) as usize],
             // In some runs hosts come and go.
             hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
             ..Settings::default()
@@ -147,6 +153,7 @@ impl<'a> Sim<'a> {
             twice: Twice::default(),
             lost: Lost::default(),
             faults_end: Mono(0),
+            trouble_end: Mono(0),
             has_lost: false,
             trace,
             report: Report::default(),
@@ -275,6 +282,7 @@ impl<'a> Sim<'a> {
 
     fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
         self.trace.note(self.now, format_args!("fault {fault:?}"));
+        self.trouble(fault.lasts() + TROUBLE_LASTS);
         let took_effect = match fault {
             Fault::Kill { station, back_after } => self.kill(station, back_after),
             Fault::Lose { station, back_after } => self.lose(station, back_after),
@@ -302,6 +310,10 @@ impl<'a> Sim<'a> {
         Ok(())
     }
 
+    fn trouble(&mut self, lasts: Duration) {
+        self.trouble_end = self.trouble_end.max(self.now + lasts);
+    }
+
     /// Ends a process without a chance to do anything about it.
     fn kill(&mut self, index: usize, back_after: Duration) -> bool {
         let station = &mut self.stations[index];
@@ -323,12 +335,20 @@ impl<'a> Sim<'a> {
             if view.is_delivering {
                 self.reach("killed with found URLs on their way");
             }
+            if view.turns_out > 0 {
+                self.reach("a keeper of addresses killed with turns out");
+            }
+            self.count_run_out(view.turns_run_out);
         }
         let theirs = |exchange: Exchange| self.owners.asked_by(exchange) == Some(index);
         self.polite.crashed(Crash::Kill, &theirs);
         self.twice.crashed(Crash::Kill, &theirs);
         self.after(back_after, Happening::Restart(index));
         true
+    }
+
+    fn count_run_out(&mut self, turns: u64) {
+        *self.report.reached.entry("a turn at an address that ran out".to_owned()).or_default() += turns;
     }
 
     /// Takes an agent away for good, with its disk.
@@ -434,8 +454,10 @@ impl<'a> Sim<'a> {
         let mut held = 0;
         for index in 0..self.stations.len() {
             let clock = self.clock(index);
-            if let Some(process) = &self.stations[index].process {
-                held += process.agent.site_view(clock).map_or(0, |view| view.held);
+            let process = self.stations[index].process.as_ref();
+            if let Some(view) = process.and_then(|process| process.agent.site_view(clock)) {
+                held += view.held;
+                self.count_run_out(view.turns_run_out);
             }
         }
         if held != usize::from(PARTITIONS) {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose, Recipient, Ticket};
-use nephila_core::assign::partition_of;
+use nephila_core::assign::{partition_of, partition_of_address};
+use nephila_core::politeness::GateMemo;
 use nephila_core::record::Record;
-use nephila_core::site::{AgentId, Message, SiteSettings};
+use nephila_core::site::{AgentId, GivenTurn, Message, SiteSettings, TurnId};
 use nephila_core::time::Mono;
-use nephila_core::url::{Host, Url};
+use nephila_core::url::{AddressKey, Host, Url};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::crawl::snapshot;
@@ -21,11 +22,11 @@ use super::super::check_lost;
 use super::super::driver::{Broken, InFlight, Process, broken};
 use super::super::levels::Level;
 use super::super::random::Random;
-use super::super::web::Meaning;
+use super::super::web::{HostPlan, Meaning};
 use super::super::{Promise, SiteBug};
 use super::faults::Fault;
 use super::network::Parcel;
-use super::{FAULTS_FOR, Happening, Sim, ToProcess};
+use super::{FAULTS_FOR, Happening, Sim, TROUBLE_LASTS, ToProcess};
 
 const DIR: &str = "/crawl";
 const COMMIT_AFTER: Duration = Duration::from_millis(20);
@@ -236,13 +237,22 @@ impl Sim<'_> {
         Ok(())
     }
 
-    fn send(&mut self, index: usize, to: &Recipient, message: Box<Message>) {
+    fn send(&mut self, index: usize, to: &Recipient, mut message: Box<Message>) {
         let from = (index, self.stations[index].site.me);
         let is_it = |station: &Station| {
             let is_meant = to.agent.as_ref().is_none_or(|(id, _)| *id == station.site.me);
             station.site.address == to.address && is_meant
         };
         let Some(to) = self.stations.iter().position(is_it) else { return };
+        match (self.bug, &mut *message) {
+            (Some(SiteBug::IgnoresKeepers), Message::AskTurns { asked, turns }) => {
+                return self.give_turns(index, to, *asked, turns);
+            }
+            (Some(SiteBug::ForgetsTurns), Message::HasTurns { turns, .. }) => {
+                turns.iter_mut().for_each(|(_, is_out, _)| *is_out = false);
+            }
+            _ => {}
+        }
         if matches!(*message, Message::Move { .. } | Message::Moved { .. } | Message::Grant { .. }) {
             self.strike_handover(index, to);
         }
@@ -251,11 +261,36 @@ impl Sim<'_> {
             Message::Move { .. } => self.reach("a handover"),
             Message::MoveAgain { .. } => self.reach("a handover begun again"),
             Message::Deliver { .. } => self.reach("a delivery"),
+            Message::RecallTurns(_) => self.reach("a turn at an address wanted back"),
+            Message::HasTurns { ref turns, .. } if turns.iter().any(|(_, is_out, _)| *is_out) => {
+                self.reach("turns told to a keeper that did not know");
+            }
             _ => {}
         }
         for wait in self.network.carry(index, to, self.now) {
             self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
         }
+    }
+
+    /// Gives an agent all turns that it asks for, in the name of their keeper.
+    fn give_turns(
+        &mut self,
+        index: usize,
+        keeper: usize,
+        asked: (u64, Mono),
+        wanted: &[(AddressKey, Option<TurnId>)],
+    ) {
+        let given = |(address, _): &(AddressKey, _)| GivenTurn {
+            address: *address,
+            asked,
+            turn: Some((u64::MAX, asked.1.0)),
+            is_wanted: false,
+            gate: GateMemo::default(),
+        };
+        let turns = wanted.iter().map(given).collect();
+        let message = Box::new(Message::Turns { of: (u64::MAX, 0), turns });
+        let from = (keeper, self.stations[keeper].site.me);
+        self.after(Duration::from_millis(1), Happening::Parcel(Parcel { from, to: index, message }));
     }
 
     /// Handovers are short: now and then one of the two is killed on purpose while they are at it.
@@ -275,7 +310,8 @@ impl Sim<'_> {
         let reply = self.servers.ask(&self.plan, &order.url);
         self.exchanges += 1;
         self.report.requests += 1;
-        let Some(address) = order.addresses.first().copied() else {
+        let choice = self.random.below(order.addresses.len().max(1) as u64) as usize;
+        let Some(address) = order.addresses.get(choice).copied() else {
             return Err((Promise::Bounded, format!("{} was to be fetched nowhere", order.url)));
         };
         let (took, started, exchange) = (reply.took, self.clock(index), self.exchanges);
@@ -286,6 +322,9 @@ impl Sim<'_> {
                 return Err((Promise::NothingTwice, what));
             }
             self.reach("a page fetched again after a loss");
+        }
+        if self.now < self.trouble_end {
+            self.polite.troubled();
         }
         self.polite.begins(&self.plan, &flight.begin(), self.now).map_err(broken(Promise::Polite))?;
         let life = self.stations[index].life;
@@ -388,6 +427,14 @@ impl Sim<'_> {
             match &*done.record {
                 Record::Released { tokens, .. } if !tokens.is_empty() => self.reach("tokens given up"),
                 Record::Members(_) => self.reach("the list of members changed"),
+                Record::Tokens(tokens) => {
+                    let kept = |host: &HostPlan| partition_of_address(AddressKey::of(host.address));
+                    let has_changed = |host| tokens.iter().any(|(partition, _)| *partition == kept(host));
+                    if self.plan.hosts.iter().any(has_changed) {
+                        self.reach("an address with another keeper");
+                    }
+                    self.trouble(TROUBLE_LASTS);
+                }
                 _ => {}
             }
         }
