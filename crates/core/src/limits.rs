@@ -55,3 +55,9 @@ pub const KEPT_MAX: usize = 262_144;
 
 /// and how many of them one message is about; a message that says all that an agent has is as long as it has to be.
 pub const TURNS_AT_ONCE_MAX: usize = 1_000;
+
+/// What the operator of a site may have blocked, or blocked and taken back.
+pub const SITE_BLOCKS_MAX: usize = 10_000;
+
+/// URLs that redirects of seeds may add to the scope of a site.
+pub const SCOPE_SEEDS_MAX: usize = 10_000;

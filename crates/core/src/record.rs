@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::site::{AgentId, Members, Moved, Token};
+use crate::site::{AgentId, Members, Moved, Token, Wishes};
 use crate::time::Wall;
 use crate::url::{AddressKey, Host, Origin};
 
@@ -46,6 +46,8 @@ pub enum Record {
     },
     /// The agents of the site, as far as this one knows.
     Members(Members),
+    /// What all agents of the site are to know, as far as this one does.
+    Wishes(Wishes),
     /// Tokens that this agent has now, or has lost.
     Tokens(Vec<(u16, Token)>),
     /// Another agent has all that was known of these partitions, durably, and has their tokens from now on, under these epochs.

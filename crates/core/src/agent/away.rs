@@ -122,8 +122,9 @@ impl Agent {
         self.address_waits = memo.address_waits;
         self.runs = memo.runs;
         self.earlier_run = memo.run;
-        if let Some(site) = memo.site {
+        if let Some(site) = memo.site.filter(|_| !self.site.is_alone()) {
             self.site.remember(*site);
+            self.obey_wishes();
         }
         for text in memo.widened {
             self.widen_scope_by(&text);

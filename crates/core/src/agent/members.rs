@@ -109,8 +109,8 @@ impl Agent {
     }
 
     fn beat(&mut self, now: Now, out: &mut Vec<Action>) {
-        let beat =
-            Message::Beat { run: self.runs, members: self.site.members.digest(), holds: self.site.holds };
+        let (members, wishes) = (self.site.members.digest(), self.site.wishes.digest());
+        let beat = Message::Beat { run: self.runs, members, wishes, holds: self.site.holds };
         let others: Vec<AgentId> = self.site.others().collect();
         for id in &others {
             self.send(*id, beat.clone(), out);
@@ -223,12 +223,16 @@ impl Agent {
         }
         match message {
             Message::Hello(_) | Message::Members(_) => {}
-            Message::Beat { run, members, holds } => {
+            Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
+            Message::Beat { run, members, wishes, holds } => {
                 let peer = self.site.peers.entry(from).or_default();
                 peer.said = Some((run, holds));
                 let asks = peer.said != peer.known;
                 if members != self.site.members.digest() {
                     self.send(from, Message::Members(self.site.members.clone()), out);
+                }
+                if wishes != self.site.wishes.digest() {
+                    self.send(from, Message::Wishes(self.site.wishes.clone()), out);
                 }
                 if asks {
                     self.send(from, Message::AskHolds, out);

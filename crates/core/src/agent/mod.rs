@@ -26,6 +26,7 @@ mod status;
 mod tests;
 mod turns;
 mod view;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -222,12 +223,9 @@ impl Agent {
                 self.give_up(index, record.given_up);
             }
             Record::AddressWait { address, not_before } => self.address_waits.push((*address, *not_before)),
-            Record::Block(block) => {
-                self.blocks.insert(canonical(block.clone()));
-            }
-            Record::Unblock(block) => {
-                self.blocks.remove(&canonical(block.clone()));
-            }
+            Record::Block(block) => self.recall_block(canonical(block.clone()), true),
+            Record::Unblock(block) => self.recall_block(canonical(block.clone()), false),
+            Record::Wishes(wishes) => self.recall_wishes(wishes),
             Record::RunStarted { at } => {
                 self.count_earlier_run();
                 self.runs += 1;
@@ -437,6 +435,9 @@ impl Agent {
 
     fn on_control(&mut self, control: Control, now: Now, out: &mut Vec<Action>) {
         match control {
+            Control::Forget(id) => self.forget(id, now, out),
+            Control::Stop(reason) => self.stop(reason, now),
+            wish if !self.site.is_alone() => self.wish(wish, now, out),
             Control::Block(block) => {
                 let block = canonical(block);
                 self.blocks.insert(block.clone());
@@ -452,8 +453,6 @@ impl Agent {
             }
             Control::Pause => self.paused = true,
             Control::Resume => self.paused = false,
-            Control::Forget(id) => self.forget(id, now, out),
-            Control::Stop(reason) => self.stop(reason, now),
         }
     }
 
@@ -497,6 +496,10 @@ impl Agent {
             && self.scope.add_seed(&url)
         {
             self.widened.push(seed.to_owned());
+            if !self.site.is_alone() {
+                // It follows from a record, here; others have to be told.
+                self.site.wishes.add_seed(seed);
+            }
         }
     }
 

@@ -18,7 +18,9 @@ use super::turns::Turns;
 use super::{Agent, Ticket};
 use crate::assign::{Ring, partition_of};
 use crate::record::Record;
-use crate::site::{AgentId, Greeting, Member, Members, Partitions, SiteSettings, Standing, Token, Tokens};
+use crate::site::{
+    AgentId, Greeting, Member, Members, Partitions, SiteSettings, Standing, Token, Tokens, Wishes,
+};
 use crate::time::{Mono, Now};
 use crate::url::Host;
 
@@ -55,6 +57,7 @@ pub(super) struct Site {
     /// `None` for a crawl alone.
     pub(super) settings: Option<SiteSettings>,
     pub(super) members: Members,
+    pub(super) wishes: Wishes,
     pub(super) ring: Ring<AgentId>,
     pub(super) tokens: Tokens,
     /// The partitions whose tokens are here, durably.
@@ -92,6 +95,7 @@ pub(super) struct Site {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SiteMemo {
     members: Members,
+    wishes: Wishes,
     tokens: Tokens,
     held: Partitions,
     owing: Partitions,
@@ -117,6 +121,7 @@ impl Site {
             ring: members.ring(),
             tokens: Tokens::of(&members),
             members,
+            wishes: Wishes::default(),
             held: Partitions::default(),
             owing: Partitions::default(),
             frozen: Partitions::default(),
@@ -246,7 +251,10 @@ impl Site {
     }
 
     pub(super) fn held_with_epochs(&self) -> Vec<(u16, u32)> {
-        self.held.iter().map(|partition| (partition, self.tokens.get(partition).epoch)).collect()
+        let me = self.me();
+        let tokens = self.held.iter().map(|partition| (partition, self.tokens.get(partition)));
+        // Of some it may be known that they were made anew, and not yet be durable.
+        tokens.filter(|(_, token)| token.holder == me).map(|(at, token)| (at, token.epoch)).collect()
     }
 
     /// Takes in a list of members; says whether anything has changed. That of another site is not ours.
@@ -313,6 +321,7 @@ impl Site {
     pub(super) fn memo(&self) -> SiteMemo {
         SiteMemo {
             members: self.members.clone(),
+            wishes: self.wishes.clone(),
             tokens: self.tokens.clone(),
             held: self.held.clone(),
             owing: self.owing.clone(),
@@ -323,10 +332,7 @@ impl Site {
 
     /// Takes in what an earlier run wrote down.
     pub(super) fn remember(&mut self, memo: SiteMemo) {
-        if self.is_alone() {
-            return;
-        }
-        (self.members, self.tokens) = (memo.members, memo.tokens);
+        (self.members, self.wishes, self.tokens) = (memo.members, memo.wishes, memo.tokens);
         (self.held, self.owing) = (memo.held, memo.owing);
         self.granting = memo.granting.into_iter().collect();
         self.ring = self.members.ring();

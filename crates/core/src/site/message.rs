@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, Member, Members, Token};
+use super::{AgentId, Member, Members, Token, Wishes};
 use crate::frontier::HostMemo;
 use crate::politeness::GateMemo;
 use crate::record::{Failure, Found};
@@ -22,11 +22,15 @@ pub enum Message {
         run: u64,
         /// The digest of its list of members.
         members: u64,
+        /// The digest of what all are to know.
+        wishes: u64,
         /// Counts the changes of what it holds in this run.
         holds: u64,
     },
     /// Its list of members.
     Members(Members),
+    /// What all are to know.
+    Wishes(Wishes),
     /// What do you hold?
     AskHolds,
     /// The partitions that the sender holds, and their epochs.

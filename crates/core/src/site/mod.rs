@@ -7,6 +7,7 @@ mod members;
 mod message;
 mod partitions;
 mod tokens;
+mod wishes;
 
 pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite, Standing};
 pub use message::{
@@ -14,6 +15,7 @@ pub use message::{
 };
 pub use partitions::Partitions;
 pub use tokens::{Token, Tokens};
+pub use wishes::Wishes;
 
 /// What an agent is told of its site before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]

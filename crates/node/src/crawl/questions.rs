@@ -48,7 +48,10 @@ impl Run {
         // It is confirmed once it would survive a crash.
         let ticket = actions.iter().find_map(|action| match action {
             Action::Write { ticket, record, .. }
-                if matches!(**record, Record::Block(_) | Record::Unblock(_) | Record::Members(_)) =>
+                if matches!(
+                    **record,
+                    Record::Block(_) | Record::Unblock(_) | Record::Wishes(_) | Record::Members(_)
+                ) =>
             {
                 Some(*ticket)
             }

@@ -49,6 +49,8 @@ const REST: Duration = Duration::from_secs(3_600);
 const FORGET_AFTER: Duration = Duration::from_secs(20);
 /// When a fault is over, agents know of each other's turns at addresses after this.
 const TROUBLE_LASTS: Duration = Duration::from_secs(120);
+/// How long the operator has the site pause.
+const PAUSED_FOR: Duration = Duration::from_secs(100);
 /// How often it is looked whether everything is done.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -62,6 +64,8 @@ enum Happening {
     Fault(Fault),
     /// The operator says that an agent will not come back.
     Forget(AgentId),
+    /// The operator pauses the site, or has it go on.
+    Pause(bool),
     Look,
 }
 
@@ -167,6 +171,10 @@ impl<'a> Sim<'a> {
             sim.after(at, Happening::Fault(fault));
         }
         sim.after(LOOK_EVERY, Happening::Look);
+        if sim.random.percent(30) {
+            let at = Duration::from_millis(sim.random.below(FAULTS_FOR.as_millis() as u64));
+            sim.after(at, Happening::Pause(true));
+        }
         sim
     }
 
@@ -262,6 +270,7 @@ impl<'a> Sim<'a> {
             }
             Happening::Fault(fault) => self.strike(fault)?,
             Happening::Forget(lost) => self.forget(lost)?,
+            Happening::Pause(wanted) => self.pause(wanted)?,
             Happening::Look => return self.look(),
         }
         Ok(false)
@@ -362,6 +371,36 @@ impl<'a> Sim<'a> {
         let lost = self.stations[index].renew(self.seed, stations);
         self.after(FORGET_AFTER, Happening::Forget(lost));
         true
+    }
+
+    /// Tells an agent that the site is to pause, and later another one that it is to go on, once that has heard of the pause.
+    fn pause(&mut self, wanted: bool) -> Result<(), Broken> {
+        let mut told = None;
+        for index in 0..self.stations.len() {
+            let clock = self.clock(index);
+            let station = &mut self.stations[index];
+            let process = station.process.as_mut().filter(|_| !station.is_paused);
+            if process.is_some_and(|process| process.agent.status(clock).paused != wanted) {
+                told = Some(index);
+            }
+        }
+        match told {
+            Some(index) if wanted => {
+                self.after(PAUSED_FOR, Happening::Pause(false));
+                self.reach("the site paused");
+                self.tell(index, Event::Control(Control::Pause))
+            }
+            Some(index) => {
+                // Until nobody is left that has not heard of it.
+                self.after(PAUSED_FOR, Happening::Pause(false));
+                self.tell(index, Event::Control(Control::Resume))
+            }
+            None if !wanted && self.now < self.faults_end + PAUSED_FOR => {
+                self.after(PAUSED_FOR, Happening::Pause(false));
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Tells an agent that another one will not come back, or waits for one to tell.

@@ -1,0 +1,66 @@
+//! What concerns all agents of a site, and which of them was told does not matter: blocks, pauses, and what redirects of seeds
+//! add to the scope. Spread like the list of members, and written down by each.
+
+use super::{Action, Agent, Control, canonical};
+use crate::record::{Block, Record};
+use crate::site::Wishes;
+use crate::time::Now;
+use crate::url::Url;
+
+impl Agent {
+    /// The operator says something that concerns all agents.
+    pub(super) fn wish(&mut self, control: Control, now: Now, out: &mut Vec<Action>) {
+        let mut wishes = self.site.wishes.clone();
+        match control {
+            Control::Block(block) => wishes.block(canonical(block), true),
+            Control::Unblock(block) => wishes.block(canonical(block), false),
+            Control::Pause => wishes.pause(true),
+            Control::Resume => wishes.pause(false),
+            Control::Forget(_) | Control::Stop(_) => {}
+        }
+        self.site.wishes = wishes;
+        self.follow_wishes(now);
+        self.write(Record::Wishes(self.site.wishes.clone()), None, None, out);
+    }
+
+    /// Takes in what another agent knows of them.
+    pub(super) fn on_wishes(&mut self, wishes: &Wishes, now: Now, out: &mut Vec<Action>) {
+        if self.site.wishes.merge(wishes) {
+            self.follow_wishes(now);
+            self.write(Record::Wishes(self.site.wishes.clone()), None, None, out);
+        }
+    }
+
+    /// Takes in what an earlier run wrote down.
+    pub(super) fn recall_wishes(&mut self, wishes: &Wishes) {
+        self.site.wishes.merge(wishes);
+        self.obey_wishes();
+    }
+
+    /// Takes in a block that was written down, in a site while nobody ran.
+    pub(super) fn recall_block(&mut self, block: Block, is_blocked: bool) {
+        if !self.site.is_alone() {
+            self.site.wishes.block(block, is_blocked);
+            return self.obey_wishes();
+        }
+        match is_blocked {
+            true => self.blocks.insert(block),
+            false => self.blocks.remove(&block),
+        };
+    }
+
+    fn follow_wishes(&mut self, now: Now) {
+        self.obey_wishes();
+        self.away.want();
+        self.settle_all_in(now);
+    }
+
+    /// Has the agent be as it should by them.
+    pub(super) fn obey_wishes(&mut self) {
+        self.blocks = self.site.wishes.blocked().cloned().collect();
+        self.paused = self.site.wishes.is_paused();
+        for url in self.site.wishes.seeds().filter_map(|url| Url::parse(url).ok()) {
+            self.scope.add_seed(&url);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What all agents of a site are to know of the crawl: what the operator blocked, whether it is paused, and what redirects of
+//! seeds have added to the scope.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{SCOPE_SEEDS_MAX, SITE_BLOCKS_MAX};
+use crate::record::Block;
+
+/// See the module's documentation. What can be taken back is counted, so that the last word counts: it holds while the number of
+/// changes is odd.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wishes {
+    blocks: BTreeMap<Block, u32>,
+    pauses: u32,
+    seeds: BTreeSet<String>,
+}
+
+fn holds(changes: u32) -> bool {
+    changes % 2 == 1
+}
+
+impl Wishes {
+    /// Blocks something, or takes that back. There is room for so many.
+    pub fn block(&mut self, block: Block, is_blocked: bool) {
+        let has_room = self.blocks.len() < SITE_BLOCKS_MAX;
+        match self.blocks.get_mut(&block) {
+            Some(changes) if holds(*changes) != is_blocked => *changes += 1,
+            None if is_blocked && has_room => drop(self.blocks.insert(block, 1)),
+            _ => {}
+        }
+    }
+
+    /// What is blocked.
+    pub fn blocked(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().filter(|(_, changes)| holds(**changes)).map(|(block, _)| block)
+    }
+
+    /// Pauses the site, or has it go on.
+    pub fn pause(&mut self, is_paused: bool) {
+        self.pauses += u32::from(holds(self.pauses) != is_paused);
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        holds(self.pauses)
+    }
+
+    /// Adds a URL to those that the scope is around. There is room for so many.
+    pub fn add_seed(&mut self, url: &str) {
+        if self.seeds.len() < SCOPE_SEEDS_MAX && !self.seeds.contains(url) {
+            self.seeds.insert(url.to_owned());
+        }
+    }
+
+    /// Those URLs.
+    pub fn seeds(&self) -> impl Iterator<Item = &str> {
+        self.seeds.iter().map(String::as_str)
+    }
+
+    /// Takes in another copy; says whether anything has changed.
+    pub fn merge(&mut self, other: &Wishes) -> bool {
+        let before = self.digest();
+        for (block, changes) in &other.blocks {
+            if self.blocks.contains_key(block) || self.blocks.len() < SITE_BLOCKS_MAX {
+                let known = self.blocks.entry(block.clone()).or_default();
+                *known = (*known).max(*changes);
+            }
+        }
+        self.pauses = self.pauses.max(other.pauses);
+        other.seeds.iter().for_each(|url| self.add_seed(url));
+        self.digest() != before
+    }
+
+    /// A number that differs when two copies do.
+    pub fn digest(&self) -> u64 {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        let mut text = |text: &str| {
+            hash.update(&(text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        };
+        self.seeds.iter().for_each(|url| text(url));
+        for (block, changes) in &self.blocks {
+            match block {
+                Block::Name(host) => text(host.as_str()),
+                Block::Address(address) => text(&address.to_string()),
+            }
+            text(&changes.to_string());
+        }
+        text(&self.pauses.to_string());
+        hash.digest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::url::Host;
+
+    #[test]
+    fn wishes_become_one_in_any_order() {
+        let name = |name: &str| Block::Name(Host::parse(name).unwrap());
+        let mut first = Wishes::default();
+        first.block(name("a.test"), true);
+        first.block(name("b.test"), true);
+        first.add_seed("http://www.a.test/");
+        let (mut second, mut third) = (first.clone(), first.clone());
+        second.block(name("a.test"), false);
+        second.block(name("c.test"), true);
+        second.pause(true);
+        third.block(name("b.test"), true);
+        third.block(name("never.test"), false);
+        third.add_seed("http://c.test/");
+        let mut sum = first.clone();
+        assert!(sum.merge(&second) && sum.merge(&third));
+        let mut other = third.clone();
+        assert!(other.merge(&second) && !other.merge(&first));
+        assert_eq!((&sum, sum.digest()), (&other, other.digest()));
+        assert_eq!(sum.blocked().collect::<Vec<_>>(), [&name("b.test"), &name("c.test")]);
+        assert!(sum.is_paused() && sum.seeds().eq(["http://c.test/", "http://www.a.test/"]));
+        sum.pause(true);
+        sum.pause(false);
+        assert!(!sum.is_paused() && other.merge(&sum) && !other.is_paused());
+        assert!(!other.clone().merge(&first));
+    }
+}
