@@ -5,7 +5,7 @@
 //! the place from which on the journal is to be read again for it. A URL may so be delivered twice, and is then known; none is
 //! ever left out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::site::{AGAIN, Reply};
@@ -79,8 +79,8 @@ pub(super) struct Outbox {
     routes: BTreeMap<AgentId, Route>,
     /// From where on the journal may hold what an earlier run has not delivered.
     pub(super) from: u64,
-    /// Whose part of the journal is being read again.
-    reading: Option<Vec<AgentId>>,
+    /// Whose part of the journal is being read again, and from where on each had missed something.
+    reading: Option<BTreeMap<AgentId, u64>>,
     /// Something has changed that may let what waits go on.
     look: bool,
     batches: u64,
@@ -187,7 +187,7 @@ impl Agent {
         if let (None, Some(until)) = (&outbox.reading, outbox.last) {
             outbox.look = false;
             if let Some((from, _)) = behind.iter().min().copied() {
-                outbox.reading = Some(behind.into_iter().map(|(_, id)| id).collect());
+                outbox.reading = Some(behind.into_iter().map(|(place, id)| (id, place)).collect());
                 out.push(Action::Reread { from, until });
             }
         }
@@ -225,7 +225,8 @@ impl Agent {
         let mut behind: BTreeMap<AgentId, u64> = BTreeMap::new();
         let misses = |agent: &Agent, id: AgentId, place: u64| {
             let route = agent.site.outbox.routes.get(&id);
-            reading.contains(&id) && route.is_some_and(|route| route.behind.is_some_and(|from| from <= place))
+            reading.contains_key(&id)
+                && route.is_some_and(|route| route.behind.is_some_and(|from| from <= place))
         };
         for (place, record) in records.into_iter().filter(|(_, record)| is_outgoing(record)) {
             let mut via = None;
@@ -255,13 +256,15 @@ impl Agent {
             }
         }
         let is_end = self.site.outbox.last.is_some_and(|last| next > last);
-        for id in reading.into_iter().chain(behind.keys().copied().collect::<Vec<_>>()) {
+        let ids: BTreeSet<AgentId> = reading.keys().chain(behind.keys()).copied().collect();
+        for id in ids {
             let route = self.site.outbox.routes.entry(id).or_default();
-            route.behind = match behind.get(&id) {
-                Some(place) => Some(*place),
-                None if is_end => None,
-                None => Some(next),
-            };
+            let missed = behind.get(&id).copied();
+            let left = missed.or((!is_end && reading.contains_key(&id)).then_some(next));
+            // What is behind for another reason than what was read again, or since, is still behind.
+            let other = route.behind.filter(|place| reading.get(&id) != Some(place));
+            route.behind = [left, other].into_iter().flatten().min();
+            self.site.outbox.look |= other.is_some() && reading.contains_key(&id);
         }
         self.site.outbox.look |= !is_end;
     }
