@@ -369,7 +369,10 @@ impl EmbeddedStore {
 }
 
 impl Store for EmbeddedStore {
-    fn prune(&self, record: &mut Record) {
+    fn prune(&mut self, record: &mut Record) {
+        if matches!(record, Record::Members(_)) {
+            self.recent.clear();
+        }
         self.recent.prune(record);
     }
 

@@ -79,6 +79,11 @@ impl Recent {
         });
     }
 
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        *self = Recent::new(self.key);
+    }
+
     /// What this text is told by here.
     pub(crate) fn print(&self, text: &str) -> Print {
         Print(xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), self.key))

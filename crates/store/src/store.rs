@@ -28,8 +28,10 @@ use crate::Result;
 /// See the module's documentation.
 pub trait Store {
     /// Drops from what a record found the URLs that this store need not be offered again, so that less is written down. To be
-    /// called before the record is made durable. Dropping nothing is always right.
-    fn prune(&self, record: &mut Record);
+    /// called before the record is made durable. Dropping nothing is always right. What was offered before may be
+    /// lost with an agent of the site that is gone: a store that agents do not share forgets what it was offered when a record
+    /// lists them anew.
+    fn prune(&mut self, record: &mut Record);
 
     /// Offers to the sieve what a record found, in order; what is new goes to the end of its host's queue, and what waits
     /// there and was found nearer to a seed than before moves up. What cannot be said at once follows with the next answer.

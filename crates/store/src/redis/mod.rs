@@ -348,7 +348,7 @@ fn held(answer: Value) -> Result<Partition> {
 }
 
 impl Store for RedisStore {
-    fn prune(&self, record: &mut Record) {
+    fn prune(&mut self, record: &mut Record) {
         self.recent.prune(record);
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nephila_core::agent::{Admitted, Due, OverLimit};
 use nephila_core::record::{Failure, Found, How, Outcome, Record, Settled};
+use nephila_core::site::Members;
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, SimDisk};
 use nephila_store::{EmbeddedStore, FrontierOptions, Store, StoreLimits};
@@ -196,6 +197,14 @@ fn pruning_drops_what_was_offered_lately_and_what_is_repeated() {
         store.prune(&mut nearer);
         assert_eq!(nearer.found().len(), left, "{depth}");
     }
+    // An agent that is gone may have been the only one that knew it.
+    let mut again = seeds(["http://a.example/known"]);
+    store.prune(&mut again);
+    assert_eq!(again.found().len(), 0);
+    store.prune(&mut Record::Members(Members::default()));
+    let mut again = seeds(["http://a.example/known"]);
+    store.prune(&mut again);
+    assert_eq!(again.found().len(), 1);
 }
 
 /// A queue that cannot be read is an error, and everything is still there afterwards.

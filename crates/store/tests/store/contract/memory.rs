@@ -371,7 +371,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn prune(&self, _: &mut Record) {}
+    fn prune(&mut self, _: &mut Record) {}
 
     fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
         let mut admitted = Admitted::default();
