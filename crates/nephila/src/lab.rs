@@ -9,9 +9,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
     BenchOptions, ChaosOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions,
     GapOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome,
-    RedisExperiment, RingOptions, Setup, WebSpeedOptions, WorkOptions, bench, chaos, connections, first_page,
-    frontier, frontier_work, full_disk, gap, handshakes, hostile, kills, many_hosts, memory, redis, ring,
-    web_speed,
+    RedisExperiment, RingOptions, ScalingOptions, Setup, WebSpeedOptions, WorkOptions, bench, chaos,
+    connections, first_page, frontier, frontier_work, full_disk, gap, handshakes, hostile, kills, many_hosts,
+    memory, redis, ring, scaling, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -124,7 +124,7 @@ pub(crate) fn command() -> Command {
 }
 
 /// Agents that crawl together.
-fn site_commands() -> [Command; 2] {
+fn site_commands() -> [Command; 3] {
     [
         experiment_command("ring", "Measure how evenly agents share, and that nothing moves needlessly")
             .arg(option("seeds", "N", "How many seeds are averaged over [default: 20]"))
@@ -153,6 +153,13 @@ fn site_commands() -> [Command; 2] {
             "How often one is stopped, for half of this time [default: 120]",
         ))
         .arg(flag("join", "One more agent joins when a third of the time has passed")),
+        experiment_command(
+            "scaling",
+            "Measure what more agents bring, each with few connections, and what a page costs",
+        )
+        .arg(option("agents", "N", "How many are compared with one [default: 4]"))
+        .arg(option("requests", "N", "Requests that are measured each time [default: 16000]"))
+        .arg(option("rounds", "N", "How often both are measured, in turn [default: 2]")),
     ]
 }
 
@@ -343,6 +350,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             ring(&setup, &options)?
         }
         "chaos" => chaos(&setup, &chaos_options(matches, seed)?)?,
+        "scaling" => scaling(&setup, &scaling_options(matches, seed)?)?,
         "connections" => {
             let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;
             connections(&setup, &ConnectionsOptions { seed, hosts })?
@@ -389,6 +397,17 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         stop_every,
         stop_for: stop_every / 2,
         join: matches.get_flag("join"),
+        ..default
+    })
+}
+
+fn scaling_options(matches: &ArgMatches, seed: u64) -> Result<ScalingOptions, Failure> {
+    let default = ScalingOptions::default();
+    Ok(ScalingOptions {
+        seed,
+        agents: number(matches, "agents", default.agents)?,
+        requests: number(matches, "requests", default.requests)?,
+        rounds: number(matches, "rounds", default.rounds)?,
         ..default
     })
 }

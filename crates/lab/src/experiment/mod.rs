@@ -28,6 +28,7 @@ mod plot;
 mod process;
 mod redis;
 mod ring;
+mod scaling;
 mod web_speed;
 
 use std::{
@@ -54,6 +55,7 @@ pub use many_hosts::{ManyHostsOptions, ManyHostsPart, many_hosts};
 pub use memory::{MemoryOptions, memory};
 pub use redis::{RedisExperiment, redis};
 pub use ring::{RingOptions, ring};
+pub use scaling::{ScalingOptions, scaling};
 pub use web_speed::{WebSpeedOptions, web_speed};
 
 use crate::web::{Web, WebConfig, WebError};

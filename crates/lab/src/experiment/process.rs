@@ -25,6 +25,23 @@ fn ticks(stat: &str) -> Option<u64> {
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
+/// How long the processors of this machine were in use, and how long they were there, in sum.
+pub(super) fn machine() -> anyhow::Result<(Duration, Duration)> {
+    let path = "/proc/stat";
+    let stat = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let (busy, all) = machine_ticks(&stat).with_context(|| format!("{path} is not as expected"))?;
+    let second = u32::try_from(clock_ticks_per_second())?;
+    Ok((Duration::from_secs(busy) / second, Duration::from_secs(all) / second))
+}
+
+/// The same in the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().take(8);
+    let ticks: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    let all: u64 = ticks.iter().sum();
+    Some((all - ticks.get(3)? - ticks.get(4)?, all))
+}
+
 /// Processor time that this process has used.
 pub(super) fn process_cpu() -> Duration {
     clock(ClockId::ProcessCPUTime)
@@ -110,6 +127,9 @@ mod tests {
         let stat = "7 (a) b (c) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1 0 99";
         assert_eq!(ticks(stat), Some(200));
         assert_eq!(ticks("7 (a) R 1"), None);
+        let stat = "cpu  10 1 5 100 20 2 3 4 50 0\ncpu0 1";
+        assert_eq!(machine_ticks(stat), Some((25, 145)));
+        assert_eq!(machine_ticks("cpu  10 1"), None);
         let own = std::process::id();
         assert!(rss_bytes(own).unwrap() > 100_000);
         assert!(cpu(own).unwrap() < Duration::from_secs(3_600));

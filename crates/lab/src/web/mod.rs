@@ -254,6 +254,8 @@ pub enum WebError {
 pub struct Seen {
     /// Requests in all, robots.txt and connects that failed included.
     pub requests: u64,
+    /// Requests for robots.txt, for what it redirects to, and connects that failed.
+    pub robots_requests: u64,
     /// The connections that they came over.
     pub connections: judge::Connections,
 }
@@ -336,7 +338,11 @@ impl Web {
     pub fn seen(&self) -> Seen {
         self.catch_up();
         let judge = self.server.judge();
-        Seen { requests: judge.requests, connections: judge.connections }
+        Seen {
+            requests: judge.requests,
+            robots_requests: judge.robots_requests,
+            connections: judge.connections,
+        }
     }
 
     /// How many requests each host has had and when the last of them arrived, in nanoseconds, by [`plan::Host::key`].
