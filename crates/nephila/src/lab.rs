@@ -152,7 +152,11 @@ fn site_commands() -> [Command; 3] {
             "SECONDS",
             "How often one is stopped, for half of this time [default: 120]",
         ))
-        .arg(flag("join", "One more agent joins when a third of the time has passed")),
+        .arg(flag("join", "One more agent joins when a third of the time has passed"))
+        .arg(
+            flag("lose", "One is lost with its disk when a third of the time has passed, and forgotten")
+                .conflicts_with("join"),
+        ),
         experiment_command(
             "scaling",
             "Measure what more agents bring, each with few connections, and what a page costs",
@@ -397,6 +401,7 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         stop_every,
         stop_for: stop_every / 2,
         join: matches.get_flag("join"),
+        lose: matches.get_flag("lose"),
         ..default
     })
 }

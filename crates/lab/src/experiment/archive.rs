@@ -15,29 +15,33 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{EXAMPLES_MAX, Outcome};
 use crate::web::{
-    Step, Web,
+    Step, Tally, Web,
     plan::{Rule, Visit},
 };
 
 /// Checks archives with other people's tools; run by the Python that this variable names.
 const SCRIPT: &str = include_str!("../../../archive/tests/check_warc.py");
 const PYTHON: &str = "NEPHILA_PYTHON";
+/// What must not be, of a crawl that was to archive all.
+pub(super) const MISSING: &str = "expected pages that are not whole in the archive";
 
 /// Adds the bars that every archive has to meet: all files are in order, every page that was expected is there, and every
 /// answer that was sent whole is there byte for byte.
 pub(super) fn check(outcome: &mut Outcome, archive: &Path, web: &Web) -> anyhow::Result<()> {
-    check_all(outcome, &[archive.to_owned()], web)
+    let missing = check_all(outcome, &[archive.to_owned()], web)?;
+    outcome.none(MISSING, missing.count, &missing.examples);
+    Ok(())
 }
 
-/// The same of the archives of several agents together.
-pub(super) fn check_all(outcome: &mut Outcome, archives: &[PathBuf], web: &Web) -> anyhow::Result<()> {
+/// The same of the archives of several agents together. Says which pages are not there.
+pub(super) fn check_all(outcome: &mut Outcome, archives: &[PathBuf], web: &Web) -> anyhow::Result<Tally> {
     let files: Vec<Vec<PathBuf>> = archives.iter().map(|archive| files(archive)).collect::<Result<_, _>>()?;
     let files = files.concat();
     check_files(outcome, &files)?;
     let kept = read_responses(&files, web)?;
-    check_expected(outcome, &kept, web);
     check_bytes(outcome, &kept);
-    archives.iter().try_for_each(|archive| check_with_python(outcome, archive))
+    archives.iter().try_for_each(|archive| check_with_python(outcome, archive))?;
+    Ok(missing(&kept, web))
 }
 
 /// The WARC files of an archive, those still open included.
@@ -136,19 +140,17 @@ fn whole_bytes(message: &[u8]) -> Option<usize> {
     Some(head + std::str::from_utf8(length.value).ok()?.parse::<usize>().ok()?)
 }
 
-fn check_expected(outcome: &mut Outcome, kept: &HashMap<u64, Kept>, web: &Web) {
-    let (mut missing, mut examples) = (0, Vec::new());
+/// The expected pages that are not whole in the archive.
+fn missing(kept: &HashMap<u64, Kept>, web: &Web) -> Tally {
+    let mut missing = Tally::default();
     for host in web.plan().hosts() {
         host.expected(|page| {
             if page.rule == Rule::Expected && kept.get(&page.key).is_none_or(|kept| kept.cut) {
-                missing += 1;
-                if examples.len() < EXAMPLES_MAX {
-                    examples.push(page.url());
-                }
+                missing.add(|| page.url());
             }
         });
     }
-    outcome.none("expected pages that are not whole in the archive", missing, &examples);
+    missing
 }
 
 fn check_bytes(outcome: &mut Outcome, kept: &HashMap<u64, Kept>) {

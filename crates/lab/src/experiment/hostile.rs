@@ -157,6 +157,11 @@ pub(super) fn judge(outcome: &mut Outcome, verdict: &Verdict) {
     if let Some(bar) = outcome.bars.last_mut() {
         bar.examples.clone_from(&verdict.missed.examples);
     }
+    judge_manners(outcome, verdict);
+}
+
+/// What it says of manners and limits.
+pub(super) fn judge_manners(outcome: &mut Outcome, verdict: &Verdict) {
     let cost = verdict.violations.get(&Violation::Cost).cloned().unwrap_or_default();
     let mut others = Tally::default();
     for (sort, tally) in verdict.violations.iter().filter(|(sort, _)| **sort != Violation::Cost) {

@@ -5,6 +5,7 @@ use std::{collections::HashSet, path::Path, sync::Arc};
 use nephila_archive::read_record;
 use nephila_core::agent::Kept;
 use nephila_core::record::{Outcome, Pointer, Record, Settled};
+use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use nephila_node::{directory, writer::pointer_of};
 use nephila_store::{EmbeddedStore, FrontierOptions, Reader};
@@ -35,10 +36,18 @@ pub(super) struct Journal {
     pub known: HashSet<String>,
     /// URLs that need no further attempt.
     pub settled: HashSet<String>,
-    /// Every answer that counts, with where it is in the archive, in the order of the journal.
-    pub answers: Vec<(String, Option<Pointer>)>,
+    /// Every answer that counts, in the order of the journal.
+    pub answers: Vec<Answer>,
     /// What a crash or a full disk left behind the last whole record.
     pub torn_bytes: u64,
+}
+
+/// An answer that counts.
+pub(super) struct Answer {
+    pub url: String,
+    pub at: Wall,
+    /// Where it is in the archive.
+    capture: Option<Pointer>,
 }
 
 impl Reader for Journal {
@@ -76,14 +85,15 @@ impl Journal {
             self.settled.insert(settled.url.clone());
         }
         if matches!(settled.outcome, Outcome::Answered { .. }) {
-            self.answers.push((settled.url.clone(), settled.capture));
+            let Settled { url, at, capture, .. } = settled;
+            self.answers.push(Answer { url: url.clone(), at: *at, capture: *capture });
         }
     }
 
     /// Answers from number `from` on that are not whole in the archive, and why.
     pub(super) fn not_whole(&self, out: &Path, from: usize) -> Vec<String> {
         let archive = directory::archive(out);
-        let check = |(url, capture): &(String, Option<Pointer>)| {
+        let check = |Answer { url, capture, .. }: &Answer| {
             let Some(pointer) = capture else { return Some(format!("{url}: no capture")) };
             match read_record(&RealDisk, &archive, &pointer_of(pointer)) {
                 Ok(record) if record.head.get("WARC-Target-URI") == Some(url) => None,

@@ -400,7 +400,8 @@ impl<'p> Host<'p> {
         }
     }
 
-    fn page_of(&self, target: &str) -> Option<u32> {
+    /// Which ordinary page a target is.
+    pub fn page_of(&self, target: &str) -> Option<u32> {
         if target == "/" {
             return Some(0);
         }

@@ -14,6 +14,8 @@ pub(super) enum Fault {
     Stop { lasts: Duration },
     /// One more agent joins.
     Join,
+    /// Killed, and gone for good with its disk.
+    Lose,
 }
 
 /// All that will happen, in its order.
@@ -39,6 +41,9 @@ pub(super) fn faults(options: &ChaosOptions) -> Vec<(Duration, Fault)> {
     }
     if options.join {
         faults.push((span / 3, Fault::Join));
+    }
+    if options.lose {
+        faults.push((span / 3, Fault::Lose));
     }
     faults.sort_by_key(|(at, _)| *at);
     faults

@@ -2,6 +2,7 @@
 //! archives.
 
 mod faults;
+mod lost;
 mod witness;
 
 use std::time::{Duration, Instant};
@@ -11,9 +12,17 @@ use rustix::process::Signal;
 
 use self::{
     faults::{Fault, faults},
+    lost::Lost,
     witness::Witness,
 };
-use super::{Outcome, Place, Setup, agents::Agents, archive, crawler::show, hostile::judge, serve};
+use super::{
+    Outcome, Place, Setup,
+    agents::Agents,
+    archive,
+    crawler::show,
+    hostile::{judge, judge_manners},
+    serve,
+};
 use crate::web::{PageBytes, Web, WebConfig, plan::Mix};
 
 /// Each of these hosts has an address of its own. (Hosts that share addresses are of the kind `shared`.)
@@ -59,6 +68,8 @@ pub struct ChaosOptions {
     pub stop_for: Duration,
     /// One more agent joins when a third of the time has passed.
     pub join: bool,
+    /// An agent is lost with its disk when a third of the time has passed, and forgotten.
+    pub lose: bool,
 }
 
 impl Default for ChaosOptions {
@@ -75,6 +86,7 @@ impl Default for ChaosOptions {
             stop_every: seconds(120),
             stop_for: seconds(60),
             join: false,
+            lose: false,
         }
     }
 }
@@ -135,6 +147,7 @@ struct Chaos<'a> {
     mix: Mix,
     /// What is to be done for which agent, and when.
     reliefs: Vec<(Instant, usize, Relief)>,
+    lost: Option<Lost>,
     kills: u32,
     stops: u32,
     /// Faults that found no agent running.
@@ -166,6 +179,7 @@ impl<'a> Chaos<'a> {
             witness: Witness::new(count),
             mix: Mix::new(&[options.seed, 0xc4a1]),
             reliefs: Vec::new(),
+            lost: None,
             kills: 0,
             stops: 0,
             in_vain: 0,
@@ -202,6 +216,7 @@ impl<'a> Chaos<'a> {
                 self.happen(fault)?;
             }
             self.relieve()?;
+            self.tell_of_loss();
             self.ended_by_themselves.extend(self.agents.ended()?);
             if self.said.elapsed() >= SAY_EVERY {
                 self.say_how_things_are();
@@ -222,12 +237,26 @@ impl<'a> Chaos<'a> {
         ));
     }
 
-    /// One that runs, and is not stopped.
-    fn victim(&mut self) -> Option<usize> {
+    /// Those that run, and are not stopped.
+    fn victims(&self) -> Vec<usize> {
         let is_hit = |index: &usize| self.reliefs.iter().any(|(_, other, _)| other == index);
-        let all: Vec<usize> = self.agents.running().filter(|index| !is_hit(index)).collect();
+        self.agents.running().filter(|index| !is_hit(index)).collect()
+    }
+
+    fn victim(&mut self) -> Option<usize> {
+        let all = self.victims();
         let at = self.mix.below(all.len().max(1) as u64) as usize;
         all.get(at).copied()
+    }
+
+    /// Tells an agent that another one will not come back.
+    fn tell_of_loss(&mut self) {
+        let whom = self.victims().first().copied();
+        if let Some(lost) = &mut self.lost
+            && lost.tell(&self.agents, whom)
+        {
+            self.setup.say(format!("{} is forgotten", self.agents.list[lost.index].name));
+        }
     }
 
     fn happen(&mut self, fault: Fault) -> anyhow::Result<()> {
@@ -252,6 +281,16 @@ impl<'a> Chaos<'a> {
                 self.signal(index, Signal::STOP)?;
                 self.stops += 1;
                 (lasts, Relief::Continue)
+            }
+            Fault::Lose => {
+                self.agents.kill(index)?;
+                let agent = &self.agents.list[index];
+                self.witness.look(index, agent, self.web)?;
+                self.witness.lose(index);
+                self.setup.say(format!("{} is lost with its disk", agent.name));
+                std::fs::remove_dir_all(&agent.out)?;
+                self.lost = Some(Lost::new(index));
+                return Ok(());
             }
             Fault::Join => return Ok(()),
         };
@@ -283,6 +322,7 @@ impl<'a> Chaos<'a> {
         let mut looks = 0;
         let mut why = String::new();
         while looks < LOOKS && Instant::now() < until && self.ended_by_themselves.is_empty() {
+            self.tell_of_loss();
             match self.agents.unfinished() {
                 None => looks += 1,
                 Some(unfinished) => (looks, why) = (0, unfinished),
@@ -305,24 +345,44 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
-    fn report(self, outcome: &mut Outcome) -> anyhow::Result<()> {
+    fn report(mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
+        self.witness.look_again(&self.agents.list, self.web)?;
         let verdict = self.web.verdict();
-        judge(outcome, &verdict);
         let (last, all) = (self.requests_at_last, verdict.requests);
         outcome.bar("requests before the last fault", format!("< {all}"), last, last < all);
         let ended = &self.ended_by_themselves;
         outcome.none("agents that ended by themselves", ended.len() as u64, ended);
-        let pages = self.witness.report(&self.agents.list, self.web, outcome)?.pages;
-        outcome.equal("pages that the journals count", verdict.expected, pages as u64);
-        let overlap = verdict.overlap.count as f64 / verdict.expected.max(1) as f64;
-        let wanted = format!("< {OVERLAP_MAX}");
-        outcome.bar("overlap", wanted, format!("{overlap:.5}"), overlap < OVERLAP_MAX);
-        outcome.figure("fetched_again_because_in_flight", verdict.overlap.count);
+        self.witness.report(outcome);
+        let there = self.agents.list.iter().filter(|agent| agent.out.exists());
+        let archives: Vec<_> = there.map(|agent| directory::archive(&agent.out)).collect();
+        let missing = archive::check_all(outcome, &archives, self.web)?;
+        match &self.lost {
+            Some(lost) => {
+                judge_manners(outcome, &verdict);
+                lost.report(&self.witness, self.web, &verdict, outcome);
+                outcome.figure("pages_in_no_archive", missing.count);
+            }
+            None => {
+                judge(outcome, &verdict);
+                outcome.none(archive::MISSING, missing.count, &missing.examples);
+                let unsettled = self.witness.unsettled();
+                outcome.none(
+                    "URLs known in the site and settled nowhere",
+                    unsettled.len() as u64,
+                    &unsettled,
+                );
+                let pages = self.witness.answers().count() as u64;
+                outcome.equal("pages that the journals count", verdict.expected, pages);
+                let overlap = verdict.overlap.count as f64 / verdict.expected.max(1) as f64;
+                let wanted = format!("< {OVERLAP_MAX}");
+                outcome.bar("overlap", wanted, format!("{overlap:.5}"), overlap < OVERLAP_MAX);
+            }
+        }
+        outcome.figure("requests_for_what_was_served", verdict.overlap.count);
         outcome.figure("delay_s", self.options.delay().as_secs_f64());
         outcome.figure("kills", self.kills);
         outcome.figure("stops", self.stops);
         outcome.figure("faults_in_vain", self.in_vain);
-        let archives: Vec<_> = self.agents.list.iter().map(|agent| directory::archive(&agent.out)).collect();
-        archive::check_all(outcome, &archives, self.web)
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::super::{
     Outcome,
     agents::Agent,
-    journal::{Journal, Repeats},
+    journal::{Answer, Journal, Repeats},
 };
 use crate::web::Web;
 
@@ -21,6 +21,8 @@ pub(super) struct Witness {
     /// URLs that were asked for again although they were settled.
     again: Vec<String>,
     torn: u32,
+    /// What a lost agent had settled.
+    lost: HashSet<String>,
 }
 
 impl Witness {
@@ -34,6 +36,7 @@ impl Witness {
             not_whole: Vec::new(),
             again: Vec::new(),
             torn: 0,
+            lost: HashSet::new(),
         }
     }
 
@@ -54,46 +57,59 @@ impl Witness {
         Ok(())
     }
 
-    /// Looks at everything once more, when all agents have ended, and says what it has seen.
-    pub(super) fn report(
-        mut self,
-        agents: &[Agent],
-        web: &Web,
-        outcome: &mut Outcome,
-    ) -> anyhow::Result<Witnessed> {
-        for (index, agent) in agents.iter().enumerate() {
+    /// The disk of an agent that is down is about to be removed: what it alone knew may be fetched again, or not at all.
+    pub(super) fn lose(&mut self, index: usize) {
+        let journal = std::mem::take(&mut self.journals[index]);
+        self.lost = journal.settled;
+        self.settled = self.journals.iter().flat_map(|journal| journal.settled.iter().cloned()).collect();
+    }
+
+    /// Looks at everything once more, when all agents have ended.
+    pub(super) fn look_again(&mut self, agents: &[Agent], web: &Web) -> anyhow::Result<()> {
+        for (index, agent) in agents.iter().enumerate().filter(|(_, agent)| agent.out.exists()) {
             self.look(index, agent, web)?;
             let before: HashSet<String> = self.not_whole.iter().cloned().collect();
             let all = self.journals[index].not_whole(&agent.out, 0);
             let all = all.into_iter().map(|why| format!("{}: {why}", agent.name));
             self.not_whole.extend(all.filter(|why| !before.contains(why)));
         }
+        Ok(())
+    }
+
+    /// Adds what must not happen in any case.
+    pub(super) fn report(&self, outcome: &mut Outcome) {
         let mut answers: HashMap<&str, u32> = HashMap::new();
-        let mut known: HashSet<&str> = HashSet::new();
-        for journal in &self.journals {
-            known.extend(journal.known.iter().map(String::as_str));
-            for (url, _) in &journal.answers {
-                *answers.entry(url).or_default() += 1;
-            }
+        for answer in self.answers() {
+            *answers.entry(&answer.url).or_default() += 1;
         }
         let twice: Vec<String> =
             answers.iter().filter(|(_, count)| **count > 1).map(|(url, _)| (*url).to_owned()).collect();
-        let unsettled: Vec<String> =
-            known.iter().filter(|url| !self.settled.contains(**url)).map(|url| (*url).to_owned()).collect();
         let mut none = |what: &str, examples: &[String]| outcome.none(what, examples.len() as u64, examples);
         none("URLs known or settled and then forgotten", &self.forgotten);
-        none("URLs known in the site and settled nowhere", &unsettled);
         none("counted pages not whole in the archive", &self.not_whole);
         none("settled pages asked for again", &self.again);
         none("pages settled twice in the site", &twice);
-        outcome.figure("known_urls", known.len());
         outcome.figure("kills_that_tore_a_journal", self.torn);
-        Ok(Witnessed { pages: answers.len() })
     }
-}
 
-/// What was seen in the end.
-pub(super) struct Witnessed {
-    /// Pages that the journals of the site count, each once.
-    pub pages: usize,
+    /// All answers that count, in the whole site.
+    pub(super) fn answers(&self) -> impl Iterator<Item = &Answer> {
+        self.journals.iter().flat_map(|journal| &journal.answers)
+    }
+
+    /// Whether a URL is settled anywhere in the site.
+    pub(super) fn is_settled(&self, url: &str) -> bool {
+        self.settled.contains(url)
+    }
+
+    /// Those that are known in the site and settled nowhere.
+    pub(super) fn unsettled(&self) -> Vec<String> {
+        let known: HashSet<&String> = self.journals.iter().flat_map(|journal| &journal.known).collect();
+        known.into_iter().filter(|url| !self.is_settled(url)).cloned().collect()
+    }
+
+    /// What a lost agent had settled.
+    pub(super) fn lost(&self) -> &HashSet<String> {
+        &self.lost
+    }
 }
