@@ -61,6 +61,7 @@ pub(crate) fn command() -> Command {
             Command::new("sim")
                 .about("Run an agent under virtual time through crashes and faults, and check its promises")
                 .arg(flag("site", "Run a whole site of agents instead"))
+                .arg(flag("shared", "Run a site of agents that share a store instead"))
                 .arg(option(
                     "trace",
                     "TEXT",
@@ -470,11 +471,15 @@ fn seconds(name: &str, word: &str) -> Result<Duration, Failure> {
 fn simulate(matches: &ArgMatches) -> Ended {
     let first: u64 = number(matches, "seed", 0)?;
     let seeds: u64 = number(matches, "seeds", 1)?;
-    let site = matches.get_flag("site");
+    let (site, shared) = (matches.get_flag("site"), matches.get_flag("shared"));
     if let Some(text) = matches.get_one::<String>("trace") {
-        return trace(first, site, text);
+        return trace(first, (site, shared), text);
     }
-    let run = if site { sim::run_site } else { sim::run };
+    let run = match (site, shared) {
+        (_, true) => sim::run_shared,
+        (true, false) => sim::run_site,
+        (false, false) => sim::run,
+    };
     let summary = sim::run_seeds(first..first.saturating_add(seeds), run, |summary| {
         if summary.runs.is_multiple_of(100) {
             display::note(&format!("{} of {seeds} seeds", summary.runs));
@@ -489,14 +494,18 @@ fn simulate(matches: &ArgMatches) -> Ended {
 }
 
 /// Runs one seed and prints the events and actions that contain a text.
-fn trace(seed: u64, site: bool, text: &str) -> Ended {
+fn trace(seed: u64, (site, shared): (bool, bool), text: &str) -> Ended {
     let mut failed = None;
     let mut tell = |at: f64, line: &str| {
         if line.contains(text) && failed.is_none() {
             failed = crate::exit::print(format!("{at:.6} {line}\n")).err();
         }
     };
-    let outcome = if site { sim::run_site_traced(seed, &mut tell) } else { sim::run_traced(seed, &mut tell) };
+    let outcome = match (site, shared) {
+        (_, true) => sim::run_shared_traced(seed, &mut tell),
+        (true, false) => sim::run_site_traced(seed, &mut tell),
+        (false, false) => sim::run_traced(seed, &mut tell),
+    };
     if let Some(error) = failed {
         return Err(error.into());
     }

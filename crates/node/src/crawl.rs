@@ -400,6 +400,8 @@ impl Run {
                     Ok((records, next)) => self.answers.push_back(Event::Reread { records, next }),
                     Err(error) => self.fail(&error),
                 },
+                // Its store is its own.
+                Action::Shared(_) => {}
                 Action::End(reason) => {
                     self.ended.get_or_insert(reason);
                 }

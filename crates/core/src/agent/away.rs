@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::shared::MARGIN_PART;
 use super::site::SiteMemo;
 use super::{Action, Agent, Kept, Totals, Visited};
 use crate::frontier::{HostMemo, Place};
@@ -145,16 +146,38 @@ impl Agent {
     /// Takes in what the store keeps of a host.
     pub(super) fn make_known(&mut self, index: u32, memo: Option<HostMemo>, now: Now) {
         let run = self.runs;
+        let is_under_way = memo.as_ref().is_some_and(HostMemo::is_under_way);
         self.bench.host_mut(index).remember(memo, run, now);
         // Whoever asked it, or another host of its address, last may have done so before this run, or before its partition came
         // here, and have left no trace.
         let came = self.site.came_at(&self.bench.host(index).name);
         let started = (self.runs > 1).then_some(self.started);
         if let Some(since) = came.max(started) {
-            let from = since + self.first_wait(index);
+            let from = since + self.fetch_wait(is_under_way) + self.first_wait(index);
             let host = self.bench.host_mut(index);
             host.not_before = host.not_before.max(from);
         }
+    }
+
+    /// How long who had a host before may still be at it.
+    fn fetch_wait(&self, is_under_way: bool) -> Duration {
+        let most = self.settings.request_timeout;
+        if is_under_way { most + most / MARGIN_PART } else { Duration::ZERO }
+    }
+
+    /// Has a store that agents share keep what is known of a host, for whoever holds it next. Elsewhere the journal says it.
+    pub(super) fn keep_shared(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
+        if self.site.is_shared() && self.site.holds(self.bench.host(index).partition) {
+            let memo = self.memo_of(index, now);
+            let host = self.bench.host(index).name.clone();
+            out.push(Action::Keep { host, memo, away_until: Wall(0) });
+        }
+    }
+
+    fn memo_of(&self, index: u32, now: Now) -> Option<Box<HostMemo>> {
+        // Others may read it by a calendar that is ahead of this one.
+        let slack = self.site.shared.as_ref().map_or(Duration::ZERO, |shared| shared.slack());
+        self.bench.host(index).memo(self.runs, Now { wall: now.wall + slack, ..now }).map(Box::new)
     }
 
     /// How long a host is left alone when a run begins.
@@ -231,11 +254,13 @@ impl Agent {
             host.retry_at.max(host.retry_at.and(Some(away_until)))
         };
         self.away.want_at(next, now);
-        let memo = host.memo(self.runs, now).map(Box::new);
+        let memo = self.memo_of(index, now);
+        let host = self.bench.host(index);
         // Of one that was never asked the store knows more than we do.
         if host.is_known() {
             out.push(Action::Keep { host: host.name.clone(), memo, away_until });
         }
+        self.unmark(index);
         if let Some(host) = self.bench.remove(index) {
             for rules in host.rules.into_iter().filter_map(|of| of.rules) {
                 self.shared.give_back(rules.robots);

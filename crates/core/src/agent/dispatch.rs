@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::rules::Word;
+use super::shared::SharedAction;
 use super::{Action, Addresses, Agent, Due, FetchId, Flight, NoAddress, Order, Purpose, StopReason, Task};
 use crate::frontier::{Errand, Name, Place};
 use crate::limits::{ADDRESSES_MAX, TAKEN_MAX, UNSETTLED_MAX};
@@ -58,6 +59,7 @@ impl Agent {
         !self.paused
             && self.stopping.is_none()
             && !self.ended
+            && self.has_lease()
             && self.flights.len() < self.settings.parallel
             && self.unsettled.len() < UNSETTLED_MAX
             && self.settings.max_pages.is_none_or(|max| pages < max)
@@ -191,6 +193,12 @@ impl Agent {
         if self.blocked(index) {
             self.lay_down(index, task);
             return self.bench.put(index, Place::Blocked);
+        }
+        if !self.is_marked(index, &task) {
+            self.lay_down(index, task);
+            self.bench.put(index, Place::Taking);
+            let host = self.bench.host(index).name.clone();
+            return out.push(Action::Shared(SharedAction::Mark { host }));
         }
         let mut gates: Vec<AddressKey> = addresses.iter().map(|ip| AddressKey::of(*ip)).collect();
         gates.sort_unstable();

@@ -146,6 +146,7 @@ impl Agent {
             Err(_) => (RobotsOutcome::Unreachable(Failure::RobotsUnreachable), None),
         };
         let found = self.keep_rules(home, origin, now.wall, &outcome);
+        self.keep_shared(home, now, out);
         let record = RobotsRecord {
             origin: origin.clone(),
             url: url.to_string(),

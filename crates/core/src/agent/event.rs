@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::handover::Cursor;
+use super::shared::{SharedAction, SharedEvent};
 use crate::frontier::HostMemo;
 use crate::parse::Link;
 use crate::record::{Block, Failure, How, Record};
@@ -91,6 +92,8 @@ pub enum Event {
         /// Where to go on: behind them and others that found none.
         next: u64,
     },
+    /// From the store that agents share.
+    Shared(SharedEvent),
     /// Time has passed.
     Wake,
 }
@@ -189,6 +192,8 @@ pub enum Action {
         /// and of the last.
         until: u64,
     },
+    /// To the store that agents share.
+    Shared(SharedAction),
     /// Everything is settled: end the run.
     End(StopReason),
 }
@@ -356,7 +361,7 @@ pub struct Order {
     pub attempt: u8,
     /// Not over a connection that was kept: one was closed instead of an answer before.
     pub new_connection: bool,
-    /// If it has not begun by then, it is not tried any more: others may ask the addresses.
+    /// If it has not begun by then, it is not tried any more: others may ask the host, or its addresses.
     pub begin_before: Mono,
 }
 

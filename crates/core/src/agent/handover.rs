@@ -18,7 +18,7 @@ use crate::time::{Mono, Now};
 /// A handover to an agent that is silent for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether nothing is under way any more.
-const QUIET_EVERY: Duration = Duration::from_millis(20);
+pub(super) const QUIET_EVERY: Duration = Duration::from_millis(20);
 
 /// Where a store goes on with passing on what it knows of partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Agent {
     }
 
     /// Has all hosts of these partitions leave the workbench; false as long as something is under way for one of them.
-    fn clear_bench(&mut self, partitions: &Partitions, now: Now, out: &mut Vec<Action>) -> bool {
+    pub(super) fn clear_bench(&mut self, partitions: &Partitions, now: Now, out: &mut Vec<Action>) -> bool {
         let of_others: Vec<u32> = self
             .bench
             .hosts()

@@ -19,7 +19,7 @@ const MINTED_WAIT: Duration = Duration::from_secs(30);
 
 impl Agent {
     /// Who it is, and what is to be known of it.
-    fn introduce(&self) -> Option<Greeting> {
+    pub(super) fn introduce(&self) -> Option<Greeting> {
         let SiteSettings { me, name, address, capacity, peers, .. } = self.site.settings.as_ref()?;
         let member = Member {
             name: name.clone(),
@@ -43,6 +43,9 @@ impl Agent {
         if self.site.is_alone() {
             return None;
         }
+        if self.site.is_shared() {
+            return self.next_lease_wake();
+        }
         let Site { next_beat, outbox, keeper, turns, .. } = &self.site;
         let wakes = [self.next_handover_wake(), outbox.next_wake(), keeper.next_wake(), turns.next_wake()];
         wakes.into_iter().flatten().min().map_or(Some(*next_beat), |at| Some(at.min(*next_beat)))
@@ -50,7 +53,7 @@ impl Agent {
 
     /// Begins the run in the site that it is in, if it is in one.
     pub(super) fn start_site(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.site.is_alone() {
+        if self.site.is_alone() || self.site.is_shared() {
             return;
         }
         (self.site.next_beat, self.site.orphans_at) = (now.mono, now.mono + MINT_WAIT);
@@ -77,6 +80,9 @@ impl Agent {
     pub(super) fn tend_site(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.site.is_alone() || self.ended {
             return;
+        }
+        if self.site.is_shared() {
+            return self.tend_lease(now, out);
         }
         if now.mono >= self.site.next_beat {
             self.site.next_beat = now.mono + BEAT;
@@ -207,6 +213,12 @@ impl Agent {
         }
         // Whose certificate it is that it speaks with.
         let is_it = |members: &Members| members.get(from).is_some_and(|member| member.name == name);
+        if self.site.is_shared() {
+            if is_it(&self.site.members) {
+                self.on_message_shared(from, message, now, out);
+            }
+            return;
+        }
         match message {
             Message::Hello(greeting) if greeting.me == from && greeting.member.name == name => {
                 return self.on_hello(from, greeting, now, out);
@@ -222,7 +234,7 @@ impl Agent {
             self.site.outbox.wants_a_look();
         }
         match message {
-            Message::Hello(_) | Message::Members(_) => {}
+            Message::Hello(_) | Message::Members(_) | Message::Offer { .. } => {}
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
             Message::Beat { run, members, wishes, holds } => {
                 let peer = self.site.peers.entry(from).or_default();
@@ -302,6 +314,10 @@ impl Agent {
 
     /// The operator says that an agent will not come back.
     pub(super) fn forget(&mut self, id: AgentId, now: Now, out: &mut Vec<Action>) {
+        if self.site.is_shared() {
+            // Its lease ends by itself.
+            return;
+        }
         let mut members = self.site.members.clone();
         if members.set_standing(id, Standing::Gone) {
             self.learn_members(&members, now, out);
@@ -383,10 +399,14 @@ impl Agent {
     pub(super) fn on_site_recorded(
         &mut self,
         ticket: Ticket,
+        place: u64,
         record: &Record,
         now: Now,
         out: &mut Vec<Action>,
     ) {
+        if self.site.is_shared() {
+            return self.on_recorded_shared(now, out);
+        }
         match record {
             Record::Tokens(tokens) => {
                 let held_before = self.site.held.clone();
@@ -440,5 +460,6 @@ impl Agent {
             Some(Reply::Granted(to, tokens)) => self.send(to, Message::Granted { tokens }, out),
             None => {}
         }
+        self.route_found(place, record);
     }
 }

@@ -16,12 +16,16 @@ mod errands;
 mod event;
 mod handover;
 mod keeper;
+mod lease;
 mod members;
 mod outbox;
+mod post;
 mod rules;
 mod settle;
+mod shared;
 mod site;
 mod status;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -46,6 +50,7 @@ use crate::url::{AddressKey, Host, Url, identify};
 pub use away::AgentMemo;
 pub use event::*;
 pub use handover::Cursor;
+pub use shared::{SharedAction, SharedEvent};
 pub use site::{MemberView, SiteView};
 pub use status::*;
 pub use view::RobotsView;
@@ -254,6 +259,7 @@ impl Agent {
 
     /// Begins the run: `stored` says what the store holds.
     pub fn start(&mut self, now: Now, stored: Stored, out: &mut Vec<Action>) {
+        let now = self.begin_step(now);
         self.over = stored.kept_out;
         self.hosts = stored.hosts;
         self.undecided = stored.undecided;
@@ -276,7 +282,7 @@ impl Agent {
         if stored.known > 0 {
             self.away.want();
         }
-        self.write(Record::RunStarted { at: now.wall }, None, None, out);
+        self.write_own(Record::RunStarted { at: now.wall }, out);
         self.start_site(now, out);
         self.dispatch(now, out);
     }
@@ -289,6 +295,7 @@ impl Agent {
 
     /// Takes in an event and appends what should be done.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
+        let now = self.begin_step(now);
         match event {
             Event::Seeds(urls) => self.on_seeds(urls, out),
             Event::Admitted(admitted) => {
@@ -309,6 +316,7 @@ impl Agent {
                 self.on_exported(to, handover, moved, next, now, out);
             }
             Event::Reread { records, next } => self.on_reread(records, next, out),
+            Event::Shared(event) => self.on_shared(event, now, out),
             Event::Wake => {}
         }
         self.dispatch(now, out);
@@ -341,6 +349,7 @@ impl Agent {
     }
 
     fn on_seeds(&mut self, urls: Vec<Url>, out: &mut Vec<Action>) {
+        let Some(urls) = self.may_write_seeds(urls) else { return };
         let found: Vec<Found> = urls
             .into_iter()
             .map(|url| Found { url: url.into(), depth: 0, how: How::Seed, redirects: 0 })
@@ -422,11 +431,9 @@ impl Agent {
             && robots.outcome != RobotsOutcome::ForAnother
         {
             self.rules_are_at(index, robots, place);
+            self.keep_shared(index, now, out);
         }
-        if !self.site.is_alone() {
-            self.on_site_recorded(ticket, &record, now, out);
-        }
-        self.route_found(place, &record);
+        self.on_site_recorded(ticket, place, &record, now, out);
         if record.changes_the_store() {
             self.admitting += 1;
             out.push(Action::Admit { place, record });
@@ -466,13 +473,14 @@ impl Agent {
     /// Hands a record out to be written. `of` is the host that is to be told when it is durable.
     fn write(
         &mut self,
-        record: Record,
+        mut record: Record,
         of: Option<u32>,
         fetch: Option<FetchId>,
         out: &mut Vec<Action>,
     ) -> Ticket {
-        if let Record::Settled(settled) = &record {
+        if let Record::Settled(settled) = &mut record {
             self.answered_unsettled += u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
+            self.allow_for_others(&mut settled.outcome);
         }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
@@ -639,6 +647,7 @@ impl Agent {
             return;
         }
         let reason = match self.stopping {
+            Some(stopping) if self.is_leaving() && now.mono < stopping.deadline => return,
             Some(stopping) => stopping.reason,
             None if self.paused || !self.site.is_alone() => return,
             None => {

@@ -95,6 +95,7 @@ impl Agent {
         };
         let had_failed = self.bench.host(home).rules_of(origin).is_some_and(|of| of.failures > 0);
         let found = self.keep_rules(home, origin, now.wall, &outcome);
+        self.keep_shared(home, now, out);
         let record = RobotsRecord {
             origin: origin.clone(),
             url: url.to_string(),

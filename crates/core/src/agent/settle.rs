@@ -35,6 +35,9 @@ impl Agent {
             host.response = Some(politeness::smooth(host.response, fetched.ended.since(fetched.started)));
         }
         self.bench.put(index, Place::Idle);
+        if self.unmark(index) {
+            self.keep_shared(index, now, out);
+        }
         if let Task::Rules { home, .. } = &flight.task {
             self.bench.host_mut(*home).held -= 1;
         }
@@ -268,7 +271,8 @@ impl Agent {
         self.give_up(index, given_up);
         let not_before = now.wall_after(self.host_wait(index, now));
         let record = self.bench.host(index).record(not_before);
-        self.write(Record::Host(record), None, None, out);
+        self.write_own(Record::Host(record), out);
+        self.keep_shared(index, now, out);
         self.put_back(index, out);
     }
 
@@ -280,7 +284,8 @@ impl Agent {
         }
         (host.failures, host.failing_since, host.failure) = (0, None, None);
         let record = host.record(now.wall);
-        self.write(Record::Host(record), None, None, out);
+        self.write_own(Record::Host(record), out);
+        self.keep_shared(index, now, out);
     }
 
     /// How long a host is still to be left alone.
@@ -297,7 +302,7 @@ impl Agent {
                 self.gates.close_until(*address, until);
                 self.no_use_for_turn(*address);
                 self.address_waits.push((*address, not_before));
-                self.write(Record::AddressWait { address: *address, not_before }, None, None, out);
+                self.write_own(Record::AddressWait { address: *address, not_before }, out);
             }
         }
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::handover::{Arriving, Handover};
 use super::keeper::Keeper;
 use super::outbox::Outbox;
+use super::shared::Shared;
 use super::turns::Turns;
 use super::{Agent, Ticket};
 use crate::assign::{Ring, partition_of};
@@ -56,6 +57,8 @@ pub(super) enum Reply {
 pub(super) struct Site {
     /// `None` for a crawl alone.
     pub(super) settings: Option<SiteSettings>,
+    /// Where agents share a store; `None` where each has its own.
+    pub(super) shared: Option<Box<Shared>>,
     pub(super) members: Members,
     pub(super) wishes: Wishes,
     pub(super) ring: Ring<AgentId>,
@@ -116,7 +119,9 @@ impl Site {
 
     fn fresh(settings: Option<SiteSettings>) -> Site {
         let members = Members::default();
+        let is_shared = settings.as_ref().is_some_and(|settings| settings.shares_store);
         Site {
+            shared: is_shared.then(Default::default),
             settings,
             ring: members.ring(),
             tokens: Tokens::of(&members),
@@ -146,6 +151,15 @@ impl Site {
 
     pub(super) fn is_alone(&self) -> bool {
         self.settings.is_none()
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Whether addresses have keepers. Where agents share a store, each agent has gates of its own.
+    pub(super) fn has_keepers(&self) -> bool {
+        !self.is_alone() && !self.is_shared()
     }
 
     pub(super) fn me(&self) -> AgentId {
@@ -180,6 +194,25 @@ impl Site {
         self.refresh();
     }
 
+    /// Partitions are not held any more.
+    pub(super) fn let_go(&mut self, partitions: &[u16]) {
+        for partition in partitions {
+            self.held.remove(*partition);
+            self.frozen.remove(*partition);
+            self.came.remove(partition);
+        }
+        self.refresh();
+    }
+
+    /// The same for all of them. Says which.
+    pub(super) fn lose_all(&mut self) -> Partitions {
+        let held = std::mem::take(&mut self.held);
+        self.frozen = Partitions::default();
+        self.came.clear();
+        self.refresh();
+        held
+    }
+
     fn refresh(&mut self) {
         self.is_placed = false;
         if !self.is_alone() {
@@ -211,6 +244,9 @@ impl Site {
 
     /// Whether an agent was heard of lately.
     pub(super) fn is_well(&self, id: AgentId, now: Mono) -> bool {
+        if self.is_shared() {
+            return self.members.get(id).is_some();
+        }
         let heard = self.peers.get(&id).and_then(|peer| peer.heard);
         heard.is_some_and(|heard| now.since(heard) < WELL) && !self.members.is_gone(id)
     }
@@ -396,8 +432,14 @@ impl Agent {
             held: site.held.len(),
             misplaced: site.misplaced().values().map(Vec::len).sum(),
             owing: site.owing.len(),
-            handovers: site.handovers.len(),
-            is_delivering: !site.outbox.is_empty(),
+            handovers: match &site.shared {
+                Some(shared) => shared.handovers(),
+                None => site.handovers.len(),
+            },
+            is_delivering: match &site.shared {
+                Some(shared) => !shared.post.is_empty(),
+                None => !site.outbox.is_empty(),
+            },
             turns: site.turns.len(),
             turns_out: site.keeper.out(),
             turns_run_out: site.keeper.run_out,

@@ -118,7 +118,8 @@ impl Agent {
 
     /// Whether requests to an address may begin.
     pub(super) fn has_turn(&self, address: AddressKey, now: Now) -> bool {
-        self.site.is_alone() || self.site.turns.held.get(&address).is_some_and(|held| held.is_on(now.mono))
+        !self.site.has_keepers()
+            || self.site.turns.held.get(&address).is_some_and(|held| held.is_on(now.mono))
     }
 
     /// The first of these addresses at which it is not this agent's turn. Those before are kept for it.
@@ -141,10 +142,10 @@ impl Agent {
 
     /// A request to these addresses begins. Says before when it has to.
     pub(super) fn use_turns(&mut self, addresses: &[AddressKey], now: Now) -> Mono {
-        if self.site.is_alone() {
-            return Mono::NEVER;
+        let mut before = self.lease_until();
+        if !self.site.has_keepers() {
+            return before;
         }
-        let mut before = Mono::NEVER;
         for address in addresses {
             if let Some(held) = self.site.turns.held.get_mut(address) {
                 held.used = now.mono;

@@ -20,14 +20,14 @@ impl Agent {
         }
         self.site.wishes = wishes;
         self.follow_wishes(now);
-        self.write(Record::Wishes(self.site.wishes.clone()), None, None, out);
+        self.write_own(Record::Wishes(self.site.wishes.clone()), out);
     }
 
     /// Takes in what another agent knows of them.
     pub(super) fn on_wishes(&mut self, wishes: &Wishes, now: Now, out: &mut Vec<Action>) {
         if self.site.wishes.merge(wishes) {
             self.follow_wishes(now);
-            self.write(Record::Wishes(self.site.wishes.clone()), None, None, out);
+            self.write_own(Record::Wishes(self.site.wishes.clone()), out);
         }
     }
 

@@ -171,14 +171,11 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether they can be read back, or are of no use but for the delay that they ask for.
-    fn outlives_the_process(&self) -> bool {
-        self.place.is_some() || self.robots.is_none()
-    }
-
-    /// All but the rules themselves, which are in the journal.
-    fn without_text(&self) -> Rules {
-        Rules { robots: None, etag: self.etag.clone(), last_modified: self.last_modified.clone(), ..*self }
+    /// All but the rules themselves, if they can be read back; otherwise nothing but the delay that they ask for.
+    fn for_memo(&self) -> Rules {
+        let is_there = self.place.is_some() || self.robots.is_none();
+        let text = |text: &Option<Box<str>>| text.clone().filter(|_| is_there);
+        Rules { robots: None, etag: text(&self.etag), last_modified: text(&self.last_modified), ..*self }
     }
 }
 
@@ -304,6 +301,9 @@ pub struct HostMemo {
     failure: Option<Failure>,
     given_up: bool,
     rules: Vec<RulesMemo>,
+    /// Something of it was under way when it was taken over from another agent.
+    #[serde(skip)]
+    is_under_way: bool,
 }
 
 /// The same for the robots.txt of one of its origins.
@@ -320,6 +320,16 @@ struct RulesMemo {
 }
 
 impl HostMemo {
+    /// What is known of a host that something was under way for when it was taken over from another agent.
+    pub fn of_one_under_way(memo: Option<HostMemo>) -> HostMemo {
+        HostMemo { is_under_way: true, ..memo.unwrap_or_default() }
+    }
+
+    /// Whether it is of such a host.
+    pub fn is_under_way(&self) -> bool {
+        self.is_under_way
+    }
+
     /// As another agent should have it: what only our clock and our journal say is left out, and robots.txt is asked for anew.
     pub fn for_another(self, now: Now) -> HostMemo {
         let rules = |of: RulesMemo| RulesMemo {
@@ -391,7 +401,7 @@ impl HostState {
         let rules = self.rules.iter().map(|of| RulesMemo {
             https: of.origin.https,
             port: of.origin.port,
-            rules: of.rules.as_ref().filter(|rules| rules.outlives_the_process()).map(Rules::without_text),
+            rules: of.rules.as_ref().map(Rules::for_memo),
             failures: of.failures,
             seen: of.seen,
             trouble: of.trouble.as_ref().map(|trouble| {
@@ -408,6 +418,7 @@ impl HostState {
             failure: self.failure,
             given_up: self.given_up,
             rules: rules.collect(),
+            is_under_way: false,
         };
         let nothing = HostMemo { not_before: memo.not_before, ..HostMemo::default() };
         (memo != nothing || self.not_before > now.mono).then_some(memo)

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::Leases;
 use crate::assign::Ring;
 use crate::limits::AGENTS_MAX;
 
@@ -121,6 +122,11 @@ impl Members {
     pub fn found(list: BTreeMap<AgentId, Member>) -> Members {
         let founders = list.iter().map(|(id, member)| (*id, member.capacity)).collect();
         Members { founders, list }
+    }
+
+    /// Those that have leases.
+    pub fn leased(leases: &Leases) -> Members {
+        Members::found(leases.iter().map(|(id, lease)| (id, lease.member.clone())).collect())
     }
 
     /// Whether the site has begun.

@@ -49,6 +49,13 @@ pub enum Message {
         /// By the page that they were found on.
         pages: Vec<LinkedPage>,
     },
+    /// The same among agents that share a store.
+    Offer {
+        /// As in [`Message::Deliver`].
+        batch: (u64, u64),
+        /// With the places of the records that found them, which both can read.
+        found: Vec<(u64, Found)>,
+    },
     /// They are durable.
     Delivered {
         /// As in [`Message::Deliver`].

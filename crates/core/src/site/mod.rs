@@ -3,12 +3,14 @@
 //! Only data and the rules by which two copies of it become one; [`crate::agent`] decides with them. Every rule is commutative,
 //! associative and idempotent, so that agents may hear of things late, twice and in any order, and still agree in the end.
 
+mod leases;
 mod members;
 mod message;
 mod partitions;
 mod tokens;
 mod wishes;
 
+pub use leases::{Beat, Lease, Leases, Refused};
 pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite, Standing};
 pub use message::{
     GivenTurn, Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, TurnId, Waiting,
@@ -31,4 +33,6 @@ pub struct SiteSettings {
     /// Where others may be met. An agent that is listed itself waits for all of them and begins the site with them; one that is
     /// not joins the site of whomever it meets; and where nobody is listed it begins one alone.
     pub peers: Vec<String>,
+    /// Its agents share a store: then nobody need be met, since the store has all leases.
+    pub shares_store: bool,
 }

@@ -54,6 +54,20 @@ impl Partitions {
         *word != before
     }
 
+    /// Takes out all that are in another set.
+    pub fn subtract(&mut self, other: &Partitions) {
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word &= !other;
+        }
+    }
+
+    /// Puts in all that are in another set.
+    pub fn add(&mut self, other: &Partitions) {
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word |= other;
+        }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
@@ -67,8 +81,13 @@ impl Partitions {
     /// All, in order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         let bits = |(at, word): (usize, &u64)| {
-            let (at, word) = (at as u16, *word);
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+            let (at, mut word) = (at as u16, *word);
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros() as u16;
+                // The last of those that are set.
+                word &= word.checked_sub(1)?;
+                Some(at * 64 + bit)
+            })
         };
         self.words.iter().enumerate().flat_map(bits)
     }
@@ -97,6 +116,10 @@ mod tests {
         assert!(set.contains(64) && !set.contains(65));
         assert!(!set.insert(64) && set.insert(65));
         assert!(set.remove(64) && !set.remove(64) && !set.contains(64));
+        let mut both = set.clone();
+        both.add(&[1, 63].into_iter().collect());
+        both.subtract(&[0, 65].into_iter().collect());
+        assert_eq!(both.iter().collect::<Vec<_>>(), [1, 63, 8_191, PARTITIONS - 1]);
         assert!(Partitions::default().is_empty());
         assert_eq!(Partitions::all().len(), usize::from(PARTITIONS));
         assert!(!set.insert(PARTITIONS) && !set.contains(PARTITIONS));

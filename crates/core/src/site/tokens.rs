@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, Members};
+use super::{AgentId, Leases, Members};
 use crate::assign::PARTITIONS;
 
 /// The right to fetch the hosts of a partition.
@@ -42,6 +42,17 @@ impl Tokens {
             None => Token::default(),
         };
         Tokens { table: (0..PARTITIONS).map(first).collect() }
+    }
+
+    /// As leases have them: nobody passes them on, and their epochs are the store's.
+    pub fn leased(leases: &Leases) -> Tokens {
+        let mut table = vec![Token::default(); usize::from(PARTITIONS)];
+        for (holder, lease) in leases.iter() {
+            for partition in lease.held.iter() {
+                table[usize::from(partition)] = Token { holder, epoch: 1 };
+            }
+        }
+        Tokens { table }
     }
 
     /// The token of a partition.

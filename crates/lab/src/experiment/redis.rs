@@ -87,6 +87,7 @@ fn open(cluster: &RedisCluster, crawl: &str, partitions: Vec<u16>) -> anyhow::Re
         partitions,
         limits: NO_LIMITS,
         accepts_unsafe: false,
+        hash_key: None,
     })?)
 }
 

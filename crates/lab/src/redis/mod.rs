@@ -9,7 +9,9 @@
 
 mod moving;
 mod server;
+pub mod simulated;
 mod tls;
+mod values;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};

@@ -44,6 +44,11 @@ impl Lost {
         self.settled.keys()
     }
 
+    /// The URLs of which somebody was told that they are known.
+    pub(super) fn known(&self) -> impl Iterator<Item = &String> {
+        self.known.keys()
+    }
+
     /// Whether somebody was told that a URL is done.
     pub(super) fn was_settled(&self, url: &str) -> bool {
         self.settled.contains_key(url)

@@ -69,6 +69,8 @@ pub(super) struct Polite {
     hosts: BTreeMap<String, Host>,
     addresses: BTreeMap<IpAddr, Address>,
     blocked: BTreeMap<String, Level>,
+    /// So many percent of any wait may be missing: clocks of agents run as fast as that.
+    hurry: u32,
     /// How often a request began exactly when it first might.
     pub(super) on_time: u64,
 }
@@ -80,18 +82,30 @@ impl Polite {
             hosts: BTreeMap::new(),
             addresses: BTreeMap::new(),
             blocked: BTreeMap::new(),
+            hurry: 0,
             on_time: 0,
         }
+    }
+
+    /// The same for agents whose clocks may be fast.
+    pub(super) fn with_clocks(settings: Settings, hurry: u32) -> Polite {
+        Polite { hurry, ..Polite::new(settings) }
+    }
+
+    /// What a wait comes to at least.
+    fn least(&self, wait: Duration) -> Duration {
+        wait - wait * self.hurry / 100
     }
 
     pub(super) fn begins(&mut self, plan: &Plan, begin: &Begin<'_>, now: Mono) -> Result<(), String> {
         let Begin { host: name, url, address, for_rules } = *begin;
         let wishes = self.wishes(name);
+        let delay = self.least(wishes.delay);
         let host = self.hosts.entry(name.to_owned()).or_default();
         if host.in_flight > 0 {
             return Err(format!("{url} was asked for while {name} still answered"));
         }
-        let earliest = host.last_end.map_or(Mono(0), |end| end + wishes.delay).max(wishes.not_before);
+        let earliest = host.last_end.map_or(Mono(0), |end| end + delay).max(wishes.not_before);
         if now < earliest {
             return Err(format!("{url} was asked for {:?} too early", earliest.since(now)));
         }
@@ -112,11 +126,11 @@ impl Polite {
         if !matches!(ip, IpAddr::V4(v4) if v4.octets()[..3] == [93, 184, 216]) {
             return Err(format!("{url} was asked for at {ip}, which is private"));
         }
+        let delay = self.least(self.settings.ip_delay);
         let address = self.addresses.entry(ip).or_default();
         if address.in_flight >= self.settings.ip_parallel {
             return Err(format!("{url} was asked for while {ip} still answered"));
         }
-        let delay = self.settings.ip_delay;
         let earliest = address.last_end.map_or(Mono(0), |end| end + delay);
         let earliest = address.closed.iter().fold(earliest, |earliest, (_, _, until)| earliest.max(*until));
         if now < earliest {
@@ -149,7 +163,7 @@ impl Polite {
         let pauses = &self.settings.retry_pauses;
         match (failures().count(), failures().next_back()) {
             (count, _) if count > pauses.len() => Err(format!("{url} was tried more than {count} times")),
-            (count, Some(last)) if now < last.at + pauses[count - 1] => {
+            (count, Some(last)) if now < last.at + self.least(pauses[count - 1]) => {
                 Err(format!("{url} was tried again {:?} after a failure", now.since(last.at)))
             }
             _ => Ok(()),
@@ -295,7 +309,7 @@ impl Polite {
             wishes.failures += 1;
             let doubled = settings.backoff_min * (1 << (wishes.failures - 1).min(20));
             let wait = asked.unwrap_or(doubled.min(settings.backoff_max)).max(wishes.delay);
-            wishes.not_before = wishes.not_before.max(fact.at + wait);
+            wishes.not_before = wishes.not_before.max(fact.at + self.least(wait));
         }
         wishes
     }

@@ -164,7 +164,7 @@ pub(super) fn run(seed: u64, bug: Option<Bug>, trace: Trace<'_>) -> Result<Repor
     match sim.work() {
         Ok(()) => Ok(sim.finish()),
         Err((promise, what)) => {
-            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, of_site: false })
+            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag: "" })
         }
     }
 }

@@ -20,6 +20,7 @@ mod levels;
 mod perform;
 mod random;
 mod servers;
+mod shared;
 mod site;
 mod trace;
 mod web;
@@ -105,6 +106,29 @@ impl SiteBug {
     ];
 }
 
+/// A way to break what a site that shares a store runs on, to see whether the checkers notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedBug {
+    /// The store does not check epochs and versions.
+    NoFencing,
+    /// What only a primary has counts as durable.
+    AcknowledgesBeforeTheReplica,
+    /// Whoever takes a partition over finds nothing in its outbox.
+    LosesOutboxes,
+    /// What hosts had asked for, and that they may still be asked, is not told to who takes them over.
+    ForgetsDelays,
+}
+
+impl SharedBug {
+    /// All of them.
+    pub const ALL: [SharedBug; 4] = [
+        SharedBug::NoFencing,
+        SharedBug::AcknowledgesBeforeTheReplica,
+        SharedBug::LosesOutboxes,
+        SharedBug::ForgetsDelays,
+    ];
+}
+
 /// A promise of the crawler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -132,15 +156,14 @@ pub struct Violation {
     pub at_s: f64,
     /// What happened.
     pub what: String,
-    /// Whether it was a whole site that ran.
-    pub of_site: bool,
+    /// The flag that runs it, if it was a whole site.
+    pub flag: &'static str,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation { seed, promise, at_s, what, of_site } = self;
-        let site = if *of_site { "--site " } else { "" };
-        write!(f, "{promise:?} at {at_s:.6} s: {what}; to see it again: nephila lab sim {site}--seed {seed}")
+        let Violation { seed, promise, at_s, what, flag } = self;
+        write!(f, "{promise:?} at {at_s:.6} s: {what}; to see it again: nephila lab sim {flag}--seed {seed}")
     }
 }
 
@@ -213,6 +236,21 @@ pub fn run_site_traced(seed: u64, reader: &mut dyn FnMut(f64, &str)) -> Result<R
 /// Runs one seed of a whole site with a driver that is broken.
 pub fn run_site_broken(seed: u64, bug: SiteBug) -> Result<Report, Violation> {
     site::run(seed, Some(bug), Trace::default())
+}
+
+/// Runs one seed of a site that shares a store.
+pub fn run_shared(seed: u64) -> Result<Report, Violation> {
+    shared::run(seed, None, Trace::default())
+}
+
+/// Runs one seed of a site that shares a store and tells of every event and action, with its time in seconds.
+pub fn run_shared_traced(seed: u64, reader: &mut dyn FnMut(f64, &str)) -> Result<Report, Violation> {
+    shared::run(seed, None, Trace::read_by(reader))
+}
+
+/// Runs one seed of a site that shares a store, and of which something is broken.
+pub fn run_shared_broken(seed: u64, bug: SharedBug) -> Result<Report, Violation> {
+    shared::run(seed, Some(bug), Trace::default())
 }
 
 /// Runs many seeds. `on_progress` is told after each how many have run.

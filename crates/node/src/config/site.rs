@@ -61,6 +61,7 @@ impl Config {
             address: address.or(listen.map(|listen| listen.to_string())).unwrap_or_default(),
             capacity: *capacity,
             peers: peers.iter().map(|peer| peer.0.clone()).collect(),
+            shares_store: false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The sieve: what was found becomes known, once, and goes to the queue of its host.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use hashbrown::{HashMap, HashSet};
 use nephila_core::record::Found;
 use nephila_core::url::{Host, identify};
@@ -83,17 +85,29 @@ impl RedisStore {
         let mut done = Ok(());
         while done.is_ok() && !self.offers.is_empty() {
             let batch = self.offers[..self.offers.len().min(OFFERS_MAX)].to_vec();
-            done = self.decide_batch(&batch, &mut |_| {}).and_then(|unserved| {
+            done = self.decide_batch(&batch, &mut |_| {}).map(|unserved| {
                 self.offers.drain(..batch.len());
                 let (later, decided): (Vec<Offer>, Vec<Offer>) =
                     batch.into_iter().partition(|offer| unserved.contains(&offer.host));
                 left.extend(later);
-                self.acknowledge(decided.iter().map(|offer| offer.place))
+                self.decided.extend(decided);
             });
         }
         self.offers_left = left.len();
         self.offers.splice(0..0, left);
+        if done.is_ok() && !self.decided.is_empty() {
+            // First what was decided, and then that it has left the outboxes: what a limit keeps out is noted for each offer.
+            self.confirm()?;
+            self.confirm()?;
+        }
         done
+    }
+
+    /// Takes what was decided out of its outbox, once that is durable: the one may be in another slot than the other.
+    pub(super) fn empty_decided(&mut self, unconfirmed: &BTreeSet<u16>) -> Result<()> {
+        let is_durable = |offer: &mut Offer| !unconfirmed.contains(&partition_of(&offer.host));
+        let durable: Vec<u64> = self.decided.extract_if(.., is_durable).map(|offer| offer.place).collect();
+        self.acknowledge(durable)
     }
 
     /// Decides about offers. `with` says what else is to be written with them. Gives back the hosts that cannot be served now.
@@ -333,7 +347,8 @@ impl RedisStore {
     }
 
     /// Offers what others found, with the places of their records. Decided and [confirmed](RedisStore::confirm), it may be
-    /// acknowledged to them. Gives back what is not of our partitions.
+    /// acknowledged to them; of what was [handed over](RedisStore::take_elsewhere) here before, that is done then. Gives back
+    /// what is not of our partitions.
     pub fn offer(&mut self, found: Vec<(u64, Found)>) -> Vec<(u64, Found)> {
         let mut not_ours = Vec::new();
         for (place, found) in found {
@@ -350,7 +365,7 @@ impl RedisStore {
     /// Takes note that others have durably got what records at these places found, each place once for each URL.
     pub fn acknowledge(&mut self, places: impl IntoIterator<Item = u64>) -> Result<()> {
         // What others found is noted in outboxes of theirs, and they are told when it is durable.
-        let mut done: HashMap<u16, Vec<Vec<u8>>> = HashMap::new();
+        let mut done: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
         for place in places {
             let Some(left) = self.undecided.get_mut(&place) else { continue };
             *left -= 1;

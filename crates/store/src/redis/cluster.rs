@@ -12,7 +12,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value, cmd};
@@ -23,7 +22,7 @@ use crate::{Error, Result};
 use nephila_core::assign::PARTITIONS;
 
 /// How long a slot that is not served is left alone, at first and later.
-pub(super) const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// How long a server may take to say who serves what.
 const SLOTS_TIME_MAX: Duration = Duration::from_millis(500);
@@ -122,6 +121,16 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// What time it is.
+    pub(super) fn now(&self) -> Instant {
+        self.options.link.now()
+    }
+
+    /// Lets some time pass.
+    pub(super) fn pause(&self) {
+        self.options.link.sleep(PAUSE);
+    }
+
     /// Every server that serves slots or stands by, and whether it is a primary.
     pub(super) fn servers(&self) -> &[(String, bool)] {
         &self.servers
@@ -160,7 +169,7 @@ impl Cluster {
         if sent.is_empty() {
             return Ok(answers);
         }
-        let until = Instant::now() + patience;
+        let until = self.now() + patience;
         loop {
             // A read sees what was committed before it.
             let mut commits = std::mem::take(&mut self.unsent);
@@ -171,16 +180,16 @@ impl Cluster {
             self.unsent.append(&mut commits);
             sent = reads;
             let is_away = sent.iter().any(|sent| self.is_away_for(sent.slot, patience));
-            if sent.is_empty() || is_away || Instant::now() >= until {
+            if sent.is_empty() || is_away || self.now() >= until {
                 return Ok(answers);
             }
-            sleep(PAUSE);
+            self.pause();
         }
     }
 
     /// Whether a slot has not been served for so long.
     fn is_away_for(&self, slot: u16, time: Duration) -> bool {
-        self.away.get(&slot).is_some_and(|(since, _)| since.elapsed() >= time)
+        self.away.get(&slot).is_some_and(|(since, _)| self.now().duration_since(*since) >= time)
     }
 
     /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::confirm`].
@@ -197,7 +206,7 @@ impl Cluster {
     /// Waits until every commit is done and the replicas have it, but for those of slots that are not served: they are kept,
     /// and named.
     pub(super) fn confirm(&mut self) -> Result<BTreeSet<u16>> {
-        let until = Instant::now() + self.options.patience;
+        let until = self.now() + self.options.patience;
         loop {
             let commits = std::mem::take(&mut self.unsent);
             let mut held = self.attempt(commits, &mut [])?;
@@ -208,31 +217,31 @@ impl Cluster {
             if self.unwaited.is_empty() && left.iter().all(|slot| self.is_away_for(*slot, HASTE)) {
                 return Ok(left);
             }
-            if Instant::now() >= until {
+            if self.now() >= until {
                 let unconfirmed = self.unwaited.iter().map(|(_, sent)| sent.slot);
                 return Ok(left.into_iter().chain(unconfirmed).collect());
             }
             if !left.is_empty() {
-                sleep(PAUSE);
+                self.pause();
             }
         }
     }
 
     /// Waits until every commit is done and the replicas have it.
     pub(super) fn flush(&mut self) -> Result<()> {
-        let until = Instant::now() + self.options.patience;
+        let until = self.now() + self.options.patience;
         while !self.confirm()?.is_empty() {
-            if Instant::now() >= until {
+            if self.now() >= until {
                 return Err(self.unavailable("what was written is not confirmed"));
             }
-            sleep(PAUSE);
+            self.pause();
         }
         Ok(())
     }
 
     /// Waits until the replicas have what was done by reading.
     pub(super) fn flush_reads(&mut self) -> Result<()> {
-        let until = Instant::now() + self.options.patience;
+        let until = self.now() + self.options.patience;
         let mut numbers: BTreeSet<u16> = (0..)
             .zip(&self.nodes)
             .filter(|(_, node)| node.link.is_some())
@@ -243,7 +252,7 @@ impl Cluster {
             if numbers.is_empty() {
                 return Ok(());
             }
-            if Instant::now() >= until {
+            if self.now() >= until {
                 return Err(self.unavailable("what was written is not confirmed"));
             }
         }
@@ -295,7 +304,7 @@ impl Cluster {
             // Whoever can be asked says who serves what; otherwise this attempt fails, too.
             self.is_stale = self.refresh().is_err();
         }
-        let now = Instant::now();
+        let now = self.now();
         let mut by_node: Vec<Vec<Sent>> = Vec::new();
         by_node.resize_with(self.nodes.len(), Vec::new);
         let mut held = Vec::new();
@@ -409,10 +418,10 @@ impl Cluster {
 
     /// Keeps a command for later, because its slot is not served.
     fn hold(&mut self, sent: Sent, held: &mut Vec<Sent>) {
-        let now = Instant::now();
+        let now = self.now();
         let (since, until) = self.away.entry(sent.slot).or_insert((now, now));
         // The longer it takes, the less often it is asked for.
-        *until = now + (since.elapsed() / 8).clamp(PAUSE, PAUSE_MAX);
+        *until = now + (now.duration_since(*since) / 8).clamp(PAUSE, PAUSE_MAX);
         held.push(sent);
     }
 

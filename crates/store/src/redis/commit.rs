@@ -12,12 +12,15 @@ use redis::{Cmd, cmd};
 /// KEYS: the partition, and all that is written. ARGV: epoch and version of the partition, its new sums, and then for each
 /// thing to write the command, the number of its key, how many words follow, and these.
 ///
+/// One that was done already writes, too, if only what is there: WAIT speaks of what its own connection has written, and the
+/// one over which it was done may be gone.
+///
 /// The first write is one that a server refuses when its memory is full, so that nothing of the others is done then.
 pub(super) const SCRIPT: &str = "\
 local at = redis.call('HMGET', KEYS[1], 'e', 'v')
 if at[1] ~= ARGV[1] then return redis.error_reply('FENCED the epoch is ' .. tostring(at[1])) end
 local is, was = tonumber(at[2]), tonumber(ARGV[2])
-if is > was then return 0 end
+if is > was then redis.call('HSET', KEYS[1], 'v', at[2]) return 0 end
 if is < was then return redis.error_reply('BEHIND the version is ' .. at[2]) end
 redis.call('HSET', KEYS[1], 'v', was + 1, 's', ARGV[3])
 local i, n = 4, #ARGV

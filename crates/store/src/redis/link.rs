@@ -1,9 +1,10 @@
 //! One connection to one server of the cluster: commands go out together, and their answers come back in order.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Parser, Value};
 use rustls::pki_types::ServerName;
@@ -12,9 +13,23 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 /// What is gathered before it is written to the socket.
 const WRITTEN_AT_ONCE_BYTES: usize = 256 << 10;
 
+/// What stands in for the network and for the time, in a simulation of both.
+pub trait World: fmt::Debug + Send + Sync {
+    /// Connects to a server.
+    fn connect(&self, node: &str) -> io::Result<Box<dyn Wire>>;
+
+    /// What time it is.
+    fn now(&self) -> Instant;
+}
+
+/// A connection of a [`World`].
+pub trait Wire: Read + Write + Send {}
+
 /// How servers are talked to.
 #[derive(Clone, Debug)]
 pub struct LinkOptions {
+    /// The real network and time, if there is no other.
+    pub world: Option<Arc<dyn World>>,
     /// With TLS, and which.
     pub tls: Option<Arc<ClientConfig>>,
     /// Who we are to the server, if it asks.
@@ -28,10 +43,25 @@ pub struct LinkOptions {
 impl Default for LinkOptions {
     fn default() -> LinkOptions {
         LinkOptions {
+            world: None,
             tls: None,
             login: None,
             connect_time_max: Duration::from_secs(1),
             answer_time_max: Duration::from_secs(2),
+        }
+    }
+}
+
+impl LinkOptions {
+    /// What time it is.
+    pub(super) fn now(&self) -> Instant {
+        self.world.as_ref().map_or_else(Instant::now, |world| world.now())
+    }
+
+    /// Waits. In a simulation nothing happens meanwhile, and so it does not.
+    pub(super) fn sleep(&self, time: Duration) {
+        if self.world.is_none() {
+            std::thread::sleep(time);
         }
     }
 }
@@ -61,11 +91,16 @@ pub struct Link {
 enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Simulated(Box<dyn Wire>),
 }
 
 impl Link {
     /// Connects to a server at `host:port`, and logs in.
     pub fn connect(node: &str, options: &LinkOptions) -> io::Result<Link> {
+        if let Some(world) = &options.world {
+            let stream = Stream::Simulated(world.connect(node)?);
+            return Ok(Link { stream, parser: Parser::new(), out: Vec::new() });
+        }
         let socket = connect(node, options.connect_time_max)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(options.answer_time_max))?;
@@ -149,6 +184,7 @@ impl Read for Stream {
         match self {
             Stream::Plain(stream) => stream.read(buffer),
             Stream::Tls(stream) => stream.read(buffer),
+            Stream::Simulated(stream) => stream.read(buffer),
         }
     }
 }
@@ -158,6 +194,7 @@ impl Write for Stream {
         match self {
             Stream::Plain(stream) => stream.write(buffer),
             Stream::Tls(stream) => stream.write(buffer),
+            Stream::Simulated(stream) => stream.write(buffer),
         }
     }
 
@@ -165,6 +202,7 @@ impl Write for Stream {
         match self {
             Stream::Plain(stream) => stream.flush(),
             Stream::Tls(stream) => stream.flush(),
+            Stream::Simulated(stream) => stream.flush(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod asking;
 mod cluster;
 mod commit;
 mod keys;
+mod leases;
 mod link;
 mod looking_back;
 mod safety;
@@ -29,7 +30,7 @@ mod values;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
@@ -52,7 +53,8 @@ use crate::{Error, Known, Result, Store, StoreLimits};
 use nephila_core::assign::partition_of;
 
 pub use self::cluster::ClusterOptions;
-pub use self::link::{Link, LinkOptions, Login};
+pub use self::leases::{RedisLeases, SWAP};
+pub use self::link::{Link, LinkOptions, Login, Wire, World};
 pub use redis::{Cmd, Value, cmd};
 
 /// Hosts whose records are kept here, too.
@@ -60,7 +62,7 @@ const HOSTS_MAX: usize = 20_000;
 /// Pages whose addresses are.
 const PAGES_MAX: usize = 10_000;
 /// Raises the epoch of a partition, and says what it holds.
-const RAISE: &str = "\
+pub const RAISE: &str = "\
 redis.call('HSETNX', KEYS[1], 'v', 0)
 redis.call('HINCRBY', KEYS[1], 'e', 1)
 return redis.call('HMGET', KEYS[1], 'e', 'v', 's')
@@ -79,6 +81,8 @@ pub struct RedisOptions {
     pub limits: StoreLimits,
     /// Settings of the servers that would lose data are accepted. For experiments.
     pub accepts_unsafe: bool,
+    /// What texts are hashed with that were met lately. Nobody outside may know it; drawn if it is not given.
+    pub hash_key: Option<u64>,
 }
 
 /// See the module's documentation.
@@ -95,6 +99,8 @@ pub struct RedisStore {
     /// Offers that are not decided, and how many of each record.
     offers: Vec<Offer>,
     undecided: HashMap<u64, usize>,
+    /// Offers that are decided, by commits that are not confirmed: until then they stay in their outboxes.
+    decided: Vec<Offer>,
     /// What was found of hosts of partitions that others hold, with the places of the records.
     elsewhere: VecDeque<(u64, Found)>,
     /// Those of them that could not be decided when that was last tried.
@@ -136,12 +142,13 @@ impl RedisStore {
             offers: Vec::new(),
             elsewhere: VecDeque::new(),
             undecided: HashMap::new(),
+            decided: Vec::new(),
             offers_left: 0,
             parts: HashMap::new(),
             appended: 0,
             said: Admitted::default(),
             // The hash keys of the standard library are random.
-            recent: Recent::new(RandomState::new().hash_one(0)),
+            recent: Recent::new(options.hash_key.unwrap_or_else(|| RandomState::new().hash_one(0))),
             handed: HashMap::new(),
             leaves: HashMap::new(),
             looked_up: HashMap::new(),
@@ -190,13 +197,38 @@ impl RedisStore {
         self.undecided.retain(|place, _| !is_its(*place));
         self.parts.retain(|place, _| !is_its(*place));
         self.elsewhere.retain(|(place, _)| !is_its(*place));
-        self.offers.retain(|offer| !is_its(offer.place));
-        let moved = self.offers.extract_if(.., |offer| partition_of(&offer.host) == partition);
-        self.elsewhere.extend(moved.map(|offer| (offer.place, offer.found)));
+        for offers in [&mut self.decided, &mut self.offers] {
+            offers.retain(|offer| !is_its(offer.place));
+            let moved = offers.extract_if(.., |offer| partition_of(&offer.host) == partition);
+            self.elsewhere.extend(moved.map(|offer| (offer.place, offer.found)));
+        }
+        // What others found they send to whoever has it now.
+        self.elsewhere.retain(|(place, _)| self.undecided.contains_key(place));
+    }
+
+    /// Whether a partition is held, as far as is known here.
+    pub fn holds(&self, partition: u16) -> bool {
+        self.partitions.contains_key(&partition)
+    }
+
+    /// The partitions that somebody else has taken over since. To be asked when what is read makes no sense: it may be another's.
+    pub fn taken_over(&mut self) -> Result<Vec<u16>> {
+        let get = |number: &u16| (*number, cmd("HGET").arg(self.keys.partition(*number)).arg("e").clone());
+        let commands: Vec<_> = self.partitions.keys().map(get).collect();
+        let answers = self.cluster.get_mut().read(commands)?;
+        let mut taken = Vec::new();
+        for ((number, held), answer) in self.partitions.iter().zip(answers) {
+            if bytes(answer)?.as_deref() != Some(held.epoch.to_string().as_bytes()) {
+                taken.push(*number);
+            }
+        }
+        Ok(taken)
     }
 
     /// Waits until all that was appended, and everything else that was done, is durable.
     pub fn flush(&mut self) -> Result<()> {
+        self.cluster.get_mut().flush()?;
+        self.empty_decided(&BTreeSet::new())?;
         self.cluster.get_mut().flush()
     }
 
@@ -207,7 +239,9 @@ impl RedisStore {
     /// The same, but only for partitions that are served: gives back those whose commits are not confirmed yet. What was
     /// appended to one of them is not durable, and will be when it is not among them any more.
     pub fn confirm(&mut self) -> Result<BTreeSet<u16>> {
-        self.cluster.get_mut().confirm()
+        let unconfirmed = self.cluster.get_mut().confirm()?;
+        self.empty_decided(&unconfirmed)?;
+        Ok(unconfirmed)
     }
 
     /// Whether something was taken of a host before this store was opened, and nothing has been fetched since: who took it may
@@ -216,15 +250,26 @@ impl RedisStore {
         Ok(self.loaded(host)?.is_under_way)
     }
 
+    /// Notes durably that a host is about to be asked although nothing was taken of it: for whoever takes it over, something is
+    /// under way. That holds until something is [kept](Store::keep) of it.
+    pub fn mark(&mut self, host: &Host) -> Result<()> {
+        let record = self.loaded(host)?;
+        if !record.is_marked {
+            let record = HostRecord { is_marked: true, ..record };
+            self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])?;
+        }
+        self.flush_partition(partition_of(host))
+    }
+
     /// Waits until what was done in one partition is durable.
     fn flush_partition(&mut self, number: u16) -> Result<()> {
-        let until = Instant::now() + self.patience;
+        let until = self.cluster.get_mut().now() + self.patience;
         while self.confirm()?.contains(&number) {
-            if Instant::now() >= until {
+            if self.cluster.get_mut().now() >= until {
                 let what = "what was written is not confirmed";
                 return Err(Error::Unavailable { what, seconds: self.patience.as_secs() });
             }
-            std::thread::sleep(cluster::PAUSE);
+            self.cluster.get_mut().pause();
         }
         Ok(())
     }
@@ -275,7 +320,7 @@ impl RedisStore {
             Some(bytes) => unpack(&bytes)?,
             None => HostRecord { epoch, is_new: true, ..HostRecord::default() },
         };
-        let is_again = record.epoch != epoch && record.taken > 0;
+        let is_again = record.epoch != epoch && (record.taken > 0 || record.is_marked);
         self.hosts.insert(host.clone(), record);
         let put_back = if is_again { self.put_all_back(&host) } else { Ok(()) };
         if put_back.is_err() {
@@ -354,6 +399,10 @@ impl Store for RedisStore {
 
     /// Which partitions are open it knows itself.
     fn admit(&mut self, place: u64, record: &Record, _: Option<&Partitions>) -> Result<Admitted> {
+        if !self.partitions.contains_key(&partition_and_number(place).0) {
+            // Whoever has its partition now has what it found.
+            return Ok(self.news());
+        }
         if self.offers_left.max(self.elsewhere.len()) >= admitting::OFFERS_LEFT_MAX {
             self.decide_offers()?;
             if self.offers_left.max(self.elsewhere.len()) >= admitting::OFFERS_LEFT_MAX {
@@ -398,6 +447,7 @@ impl Store for RedisStore {
     fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()> {
         let mut record = self.loaded(host)?;
         (record.memo, record.away_until, record.is_kept) = (memo.cloned(), away_until.0, true);
+        record.is_marked = false;
         self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])
     }
 

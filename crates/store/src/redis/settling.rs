@@ -1,6 +1,6 @@
 //! Records: written with all that follows from them at their own place, and read.
 
-use nephila_core::record::{Found, How, Outcome, Record, Settled};
+use nephila_core::record::{Found, How, Outcome, Record, RobotsOutcome, Settled};
 use nephila_core::url::{Host, identify};
 use redis::{Cmd, Value, cmd};
 
@@ -70,6 +70,10 @@ impl RedisStore {
     fn partition_for(&self, record: &Record) -> Result<u16> {
         let host = match record {
             Record::Settled(settled) => identify(&settled.url).map(|(host, _)| host),
+            // Whose they are may be another agent's.
+            Record::Robots(robots) if robots.outcome == RobotsOutcome::ForAnother => {
+                identify(&robots.url).map(|(host, _)| host)
+            }
             Record::Robots(robots) => Some(robots.origin.host.clone()),
             Record::Host(host) => Some(host.host.clone()),
             _ => None,

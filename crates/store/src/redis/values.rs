@@ -217,6 +217,8 @@ pub(super) struct HostRecord {
     pub(super) kept_out: Ends,
     /// Something was taken of it in an earlier epoch, and nothing was fetched since: who took it may still be at it.
     pub(super) is_under_way: bool,
+    /// It is about to be asked although nothing was taken.
+    pub(super) is_marked: bool,
     /// The agent had something kept of it.
     pub(super) is_kept: bool,
     pub(super) away_until: u64,

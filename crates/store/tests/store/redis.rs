@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use nephila_core::assign::partition_of;
 use nephila_core::record::{Outcome, Record, Settled};
+use nephila_core::site::{AgentId, Beat, Member, Standing};
 use nephila_core::time::Wall;
+use nephila_lab::redis::simulated::SimRedis;
 use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
-use nephila_store::redis::{LinkOptions, RedisOptions, RedisStore, Value};
+use nephila_store::redis::{LinkOptions, RedisLeases, RedisOptions, RedisStore, Value};
 use nephila_store::{Error, KnownState, Store};
 
 use crate::contract::redis::{cluster, options};
@@ -49,6 +51,93 @@ fn who_comes_later_fences_who_was_there() {
     let known = second.look_up(&url(&page(0))).unwrap().unwrap();
     assert_eq!(known.state, KnownState::Queued, "nothing of it was written, and it is due again");
     assert_eq!(second.take(&host("a.example"), 99, false, Wall(0)).unwrap().due.len(), 9);
+}
+
+#[test]
+fn what_was_found_stays_in_the_outbox_until_it_is_durably_known() {
+    let cluster = SimRedis::new(0, None);
+    let (a, b) = (partition_of(&host("a.example")), partition_of(&host("b.example")));
+    let options = RedisOptions { cluster: cluster.options(0), partitions: vec![a, b], ..options(NO_LIMITS) };
+    let mut first = RedisStore::open(&options).unwrap();
+    offer(&mut first, [page(0)]);
+    // Another one has b.example by now, and the first does not know.
+    let mut second = RedisStore::open(&RedisOptions { partitions: vec![b], ..options.clone() }).unwrap();
+    let elsewhere = "http://b.example/1";
+    let record =
+        Settled { found: vec![found(elsewhere, 3)], ..settled(&page(0), Outcome::Answered { status: 200 }) };
+    let record = Record::Settled(record);
+    let place = first.append(&record).unwrap();
+    first.flush().unwrap();
+    first.admit(place, &record, None).unwrap();
+    let refused = first.decide().and_then(|_| first.flush()).unwrap_err();
+    assert!(matches!(refused, Error::Fenced { partition } if partition == b));
+    assert_eq!(first.taken_over().unwrap(), [b]);
+    first.let_go_now(b);
+    first.flush().unwrap();
+    assert_eq!(first.take_elsewhere(9), [(place, found(elsewhere, 3))]);
+    // It ends before it has sent it.
+    let mut third = RedisStore::open(&RedisOptions { partitions: vec![a], ..options }).unwrap();
+    assert_eq!(third.take_elsewhere(9), [(place, found(elsewhere, 3))]);
+    assert_eq!(second.offer(vec![(place, found(elsewhere, 3))]), []);
+    assert_eq!(second.decide().unwrap().new.len(), 1);
+}
+
+#[test]
+fn a_host_that_is_asked_for_others_is_marked() {
+    let options = options(NO_LIMITS);
+    let a = host("a.example");
+    let mut first = RedisStore::open(&options).unwrap();
+    offer(&mut first, [page(0)]);
+    first.mark(&a).unwrap();
+    assert!(!first.is_under_way(&a).unwrap(), "it is our own");
+    assert!(RedisStore::open(&options).unwrap().is_under_way(&a).unwrap());
+    let mut second = RedisStore::open(&RedisOptions { crawl: "marks:".into(), ..options.clone() }).unwrap();
+    second.mark(&a).unwrap();
+    second.keep(&a, None, Wall(0)).unwrap();
+    second.flush().unwrap();
+    let options = RedisOptions { crawl: "marks:".into(), ..options };
+    assert!(!RedisStore::open(&options).unwrap().is_under_way(&a).unwrap(), "it was taken back");
+}
+
+#[test]
+fn leases_are_one_table_for_all() {
+    let simulated = SimRedis::new(1, None);
+    for cluster in [options(NO_LIMITS).cluster, simulated.options(0)] {
+        let mut clients = [0, 1].map(|_| RedisLeases::open(cluster.clone(), "leases:").unwrap());
+        let member = |me: u64| Member {
+            name: me.to_string(),
+            address: me.to_string(),
+            capacity: 1,
+            version: 0,
+            standing: Standing::Joined,
+        };
+        let mut beat = |client: usize, incarnation, number, holds: &[u16], fences: &[(AgentId, u64, u64)]| {
+            let me = client as u64;
+            let beat = Beat {
+                me: AgentId::from(me),
+                incarnation,
+                replaces: 0,
+                number,
+                member: member(me),
+                calendar: Wall(7),
+                holds: holds.iter().copied().collect(),
+                fences: fences.to_vec(),
+                leaves: false,
+            };
+            let (incarnation, leases) = clients[client].beat(&beat).unwrap();
+            let held =
+                |me: u64| leases.get(AgentId::from(me)).map(|lease| lease.held.iter().collect::<Vec<_>>());
+            (incarnation, [held(0), held(1)])
+        };
+        let some = |held: &[u16]| Some(held.to_vec());
+        assert_eq!(beat(0, 0, 1, &[], &[]), (Some(1), [some(&[]), None]));
+        assert_eq!(beat(1, 0, 1, &[], &[]), (Some(2), [some(&[]), some(&[])]));
+        assert_eq!(beat(0, 1, 2, &[1, 2], &[]), (Some(1), [some(&[1, 2]), some(&[])]));
+        assert_eq!(beat(1, 2, 2, &[2, 3], &[]), (Some(2), [some(&[1, 2]), some(&[3])]));
+        assert_eq!(beat(1, 2, 2, &[], &[]).0, None, "it is not newer");
+        assert_eq!(beat(1, 2, 3, &[2, 3], &[(AgentId::from(0), 1, 2)]), (Some(2), [None, some(&[2, 3])]));
+        assert_eq!(beat(0, 1, 3, &[1], &[]).0, None, "it was fenced");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod ends;
 mod manners;
 mod memory;
 mod rules;
+mod shared;
 mod urls;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -430,7 +431,7 @@ impl Rig {
                     let place = self.sequence;
                     self.later(RECORDED, Event::Recorded { ticket, place, record });
                 }
-                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } => {
+                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } | Action::Shared(_) => {
                     unreachable!("it crawls alone")
                 }
                 Action::End(reason) => self.ended = Some(reason),

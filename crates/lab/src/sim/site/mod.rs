@@ -5,9 +5,9 @@
 //! goes wrong, and when, is drawn from the seed before the run (`faults`). When the last fault is over, the site has an hour to
 //! crawl what is left, and then everything is compared with what the web held.
 
-mod check_owner;
+pub(super) mod check_owner;
 mod faults;
-mod network;
+pub(super) mod network;
 mod station;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -108,7 +108,7 @@ pub(super) fn run(seed: u64, bug: Option<SiteBug>, trace: Trace<'_>) -> Result<R
     match sim.work() {
         Ok(()) => Ok(sim.finish()),
         Err((promise, what)) => {
-            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, of_site: true })
+            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag: "--site " })
         }
     }
 }

@@ -9,13 +9,13 @@ use super::super::random::Random;
 
 /// A message on its way.
 #[derive(Clone)]
-pub(super) struct Parcel {
-    pub(super) from: (usize, AgentId),
-    pub(super) to: usize,
-    pub(super) message: Box<Message>,
+pub(in crate::sim) struct Parcel {
+    pub(in crate::sim) from: (usize, AgentId),
+    pub(in crate::sim) to: usize,
+    pub(in crate::sim) message: Box<Message>,
 }
 
-pub(super) struct Network {
+pub(in crate::sim) struct Network {
     random: Random,
     /// Percent of messages that are lost, and of those that arrive twice.
     loss: u64,
@@ -26,28 +26,28 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn new(seed: u64) -> Network {
+    pub(in crate::sim) fn new(seed: u64) -> Network {
         let mut random = Random::fork(seed, "network");
         let (loss, twice) = ([0, 1, 5][random.below(3) as usize], [0, 2][random.below(2) as usize]);
         Network { random, loss, twice, cuts: Vec::new(), storm: (0, Mono(0)) }
     }
 
-    pub(super) fn cut(&mut self, side: u64, until: Mono) {
+    pub(in crate::sim) fn cut(&mut self, side: u64, until: Mono) {
         self.cuts.push((side, until));
     }
 
-    pub(super) fn storm(&mut self, loss: u64, until: Mono) {
+    pub(in crate::sim) fn storm(&mut self, loss: u64, until: Mono) {
         self.storm = (loss, until);
     }
 
     /// Whether anything passes between two agents now.
-    pub(super) fn is_cut(&mut self, a: usize, b: usize, now: Mono) -> bool {
+    pub(in crate::sim) fn is_cut(&mut self, a: usize, b: usize, now: Mono) -> bool {
         self.cuts.retain(|(_, until)| *until > now);
         self.cuts.iter().any(|(side, _)| (side >> a & 1) != (side >> b & 1))
     }
 
     /// After how long a message arrives, each time that it does.
-    pub(super) fn carry(&mut self, from: usize, to: usize, now: Mono) -> Vec<Duration> {
+    pub(in crate::sim) fn carry(&mut self, from: usize, to: usize, now: Mono) -> Vec<Duration> {
         if self.is_cut(from, to, now) {
             return Vec::new();
         }

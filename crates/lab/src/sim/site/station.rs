@@ -67,6 +67,7 @@ impl Station {
             address: address(index),
             capacity: 1 + random.below(3) as u16,
             peers,
+            shares_store: false,
         };
         let skew_ms = [0, 0, -40_000, 3_000_000][random.below(4) as usize];
         Station {
@@ -229,6 +230,9 @@ impl Sim<'_> {
                     return Err((Promise::Bounded, format!("agent {index} abandons {fetch:?}")));
                 }
                 Action::Write { ticket, record, fetch } => self.write(index, ticket, record, fetch)?,
+                Action::Shared(action) => {
+                    return Err((Promise::Bounded, format!("agent {index} wants {action:?}")));
+                }
                 Action::End(reason) => {
                     return Err((Promise::Bounded, format!("agent {index} ends: {}", reason.name())));
                 }

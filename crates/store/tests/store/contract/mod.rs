@@ -16,7 +16,7 @@ use nephila_store::{Store, StoreLimits};
 
 use self::embedded::{OnRealDisk, OnSimDisk};
 use self::memory::MemoryStore;
-use self::redis::OnRedis;
+use self::redis::{OnRedis, OnSimRedis};
 use crate::samples::{Told, add};
 
 /// A kind of store and its surroundings.
@@ -146,3 +146,4 @@ store_contract!(on_a_real_disk, OnRealDisk, 5);
 store_contract!(on_a_disk_that_fails, OnSimDisk<false>, 20);
 store_contract!(in_little_memory, OnSimDisk<true>, 60);
 store_contract!(on_redis, OnRedis, 6);
+store_contract!(on_simulated_redis, OnSimRedis, 20);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nephila_core::assign::partition_of;
 use nephila_core::record::Record;
+use nephila_lab::redis::simulated::SimRedis;
 use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
 use nephila_store::StoreLimits;
 use nephila_store::redis::{ClusterOptions, RedisOptions, RedisStore};
@@ -19,12 +20,16 @@ pub(crate) fn cluster() -> &'static RedisCluster {
     CLUSTER.get_or_init(|| RedisCluster::start(&RedisClusterOptions::default()).unwrap())
 }
 
+/// Only what the tests have hosts in: taking over all partitions takes a while.
+fn partitions() -> Vec<u16> {
+    let names = ["a.example", "b.example", "c.example", "nobody.example", "::1"].map(str::to_owned);
+    let names = names.into_iter().chain((0..40).map(|number| format!("h{number}.example")));
+    names.map(|name| partition_of(&host(&name))).collect()
+}
+
 /// A crawl that nobody else has.
 pub(crate) fn options(limits: StoreLimits) -> RedisOptions {
     static CRAWLS: AtomicU64 = AtomicU64::new(0);
-    // Only what the tests have hosts in: taking over all partitions takes a while.
-    let names = ["a.example", "b.example", "c.example", "nobody.example", "::1"].map(str::to_owned);
-    let names = names.into_iter().chain((0..40).map(|number| format!("h{number}.example")));
     RedisOptions {
         cluster: ClusterOptions {
             nodes: cluster().nodes(),
@@ -33,9 +38,10 @@ pub(crate) fn options(limits: StoreLimits) -> RedisOptions {
             patience: Duration::from_secs(20),
         },
         crawl: format!("c{}:", CRAWLS.fetch_add(1, Ordering::Relaxed)),
-        partitions: names.map(|name| partition_of(&host(&name))).collect(),
+        partitions: partitions(),
         limits,
         accepts_unsafe: true,
+        hash_key: None,
     }
 }
 
@@ -71,5 +77,40 @@ impl Harness for OnRedis {
         self.options.limits = limits;
         self.store = RedisStore::open(&self.options).unwrap();
         self.store.look_back(&mut reader(lost_files)).unwrap();
+    }
+}
+
+/// The same store in a cluster that is simulated.
+pub(crate) struct OnSimRedis(OnRedis);
+
+impl Harness for OnSimRedis {
+    type Store = RedisStore;
+
+    fn new(seed: u64, limits: StoreLimits) -> OnSimRedis {
+        let options = RedisOptions {
+            cluster: SimRedis::new(seed, None).options(0),
+            crawl: String::new(),
+            partitions: partitions(),
+            limits,
+            accepts_unsafe: true,
+            hash_key: Some(seed),
+        };
+        OnSimRedis(OnRedis { store: RedisStore::open(&options).unwrap(), options })
+    }
+
+    fn store(&mut self) -> &mut RedisStore {
+        self.0.store()
+    }
+
+    fn write(&mut self, record: &Record) -> u64 {
+        self.0.write(record)
+    }
+
+    fn save(&mut self) {
+        self.0.save();
+    }
+
+    fn restart(&mut self, limits: StoreLimits, lost_files: &[u32]) {
+        self.0.restart(limits, lost_files);
     }
 }

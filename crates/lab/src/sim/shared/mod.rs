@@ -1,0 +1,482 @@
+//! A site whose agents share a store, under virtual time: the real store, on a Redis Cluster that is simulated
+//! ([`crate::redis::simulated`]), while agents are killed, stopped, paused and cut off, servers are lost with what their
+//! replicas lack, refuse, and leave it open what they have done; and the clocks of all are wrong.
+//!
+//! How an agent performs its actions is in `station`, how it talks to the store in `keeper`. What goes wrong, and when, is drawn
+//! from the seed before the run (`faults`). When the last fault is over, the site has an hour to crawl what is left, and then
+//! everything is compared with what the web held.
+
+mod faults;
+mod keeper;
+mod station;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use nephila_core::agent::{Control, Event, FetchId, StopReason};
+use nephila_core::assign::{PARTITIONS, partition_of};
+use nephila_core::record::Outcome;
+use nephila_core::settings::Settings;
+use nephila_core::site::Beat;
+use nephila_core::time::{Mono, Now, Wall};
+use nephila_core::url::{Host, Url};
+use nephila_store::redis::{RedisOptions, RedisStore};
+use nephila_store::{KnownState, Store, StoreLimits};
+
+use super::check_lost::{self, Lost};
+use super::check_polite::Polite;
+use super::check_twice::Twice;
+use super::driver::{Broken, broken};
+use super::levels::{Crash, Exchange};
+use super::random::Random;
+use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
+use super::site::check_owner::Owners;
+use super::site::network::{Network, Parcel};
+use super::trace::Trace;
+use super::web::Plan;
+use super::{Promise, Report, SharedBug, Violation};
+use crate::redis::simulated::{ServerBug, SimRedis};
+use faults::Fault;
+use station::Station;
+
+/// The calendar when a run begins, in milliseconds.
+const WALL_START: u64 = 1_800_000_000_000;
+/// Steps after which a run that has not ended never will.
+const STEPS_MAX: u64 = 4_000_000;
+/// For how long faults strike.
+const FAULTS_FOR: Duration = Duration::from_secs(3_600);
+/// How long the site has after the last of them.
+const REST: Duration = Duration::from_secs(3_600);
+/// How often it is looked whether everything is done.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long a lease lasts.
+const LEASE: Duration = Duration::from_secs(5);
+/// How wrong clocks may be, in percent.
+const DRIFT: u32 = 1;
+/// A partition that moves again within this time was handed over twice.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Something that is due at a moment.
+enum Happening {
+    /// To a process: its station, and in which life.
+    ToProcess(usize, u64, ToProcess),
+    /// A beat reaches the store.
+    Beat(usize, u64, Box<Beat>),
+    Parcel(Parcel),
+    Restart(usize),
+    Wake(usize),
+    Fault(Fault),
+    /// A primary that was cut off from its replica is lost.
+    Lost(usize, Duration),
+    Look,
+}
+
+enum ToProcess {
+    Resolved(Host),
+    Answered(FetchId),
+    Work,
+    Tell(Box<Event>),
+}
+
+struct Sim<'a> {
+    bug: Option<SharedBug>,
+    plan: Plan,
+    servers: Servers,
+    random: Random,
+    network: Network,
+    redis: SimRedis,
+    stations: Vec<Station>,
+    now: Mono,
+    due: BTreeMap<(Mono, u64), Happening>,
+    sequence: u64,
+    /// The partition of each request.
+    exchanges: Vec<u16>,
+    /// Of each partition that was taken over, how many requests there were before, by whom it was, and when.
+    taken: BTreeMap<u16, (Exchange, usize, Mono)>,
+    /// Who wrote what found URLs for others.
+    found_by: BTreeMap<u64, (usize, u64)>,
+    owners: Owners,
+    polite: Polite,
+    twice: Twice,
+    lost: Lost,
+    faults_end: Mono,
+    trace: Trace<'a>,
+    report: Report,
+}
+
+/// Runs one seed to the end of its crawl.
+pub(super) fn run(seed: u64, bug: Option<SharedBug>, trace: Trace<'_>) -> Result<Report, Violation> {
+    let mut sim = Sim::new(seed, bug, trace);
+    match sim.work() {
+        Ok(()) => Ok(sim.finish()),
+        Err((promise, what)) => {
+            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag: "--shared " })
+        }
+    }
+}
+
+/// The store of a client.
+fn options(redis: &SimRedis, client: usize, seed: u64) -> RedisOptions {
+    RedisOptions {
+        cluster: redis.options(client),
+        crawl: String::new(),
+        partitions: Vec::new(),
+        limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
+        accepts_unsafe: true,
+        hash_key: Some(seed),
+    }
+}
+
+impl<'a> Sim<'a> {
+    fn new(seed: u64, bug: Option<SharedBug>, trace: Trace<'a>) -> Sim<'a> {
+        let mut random = Random::fork(seed, "site that shares a store");
+        let settings = Settings {
+            seed: seed + 1,
+            request_timeout: SITE_REQUEST_TIMEOUT,
+            delay: Duration::from_secs(10),
+            retry_pauses: [5, 20, 60].map(Duration::from_secs).to_vec(),
+            backoff_min: Duration::from_secs(15),
+            backoff_max: Duration::from_secs(120),
+            // In some runs hosts come and go.
+            hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
+            ..Settings::default()
+        };
+        let server_bug = match bug {
+            Some(SharedBug::NoFencing) => Some(ServerBug::IgnoresEpochs),
+            Some(SharedBug::AcknowledgesBeforeTheReplica) => Some(ServerBug::AnswersBeforeTheReplica),
+            Some(SharedBug::LosesOutboxes) => Some(ServerBug::LosesOutboxes),
+            Some(SharedBug::ForgetsDelays) | None => None,
+        };
+        let redis = SimRedis::new(seed, server_bug);
+        let count = 5 + random.below(3) as usize;
+        let stations = (0..count).map(|index| Station::new(seed, index, &settings, &redis)).collect();
+        let mut sim = Sim {
+            bug,
+            plan: Plan::of_shared_site(seed),
+            servers: Servers::default(),
+            random,
+            network: Network::new(seed),
+            redis,
+            stations,
+            now: Mono(0),
+            due: BTreeMap::new(),
+            sequence: 0,
+            exchanges: Vec::new(),
+            taken: BTreeMap::new(),
+            found_by: BTreeMap::new(),
+            owners: Owners::default(),
+            polite: Polite::with_clocks(settings, DRIFT),
+            twice: Twice::default(),
+            lost: Lost::default(),
+            faults_end: Mono(0),
+            trace,
+            report: Report::default(),
+        };
+        for index in 0..count {
+            let wait = if index == 0 || sim.random.percent(70) { 3_000 } else { 1_200_000 };
+            let wait = sim.random.below(wait);
+            sim.after(Duration::from_millis(wait), Happening::Restart(index));
+        }
+        for (at, fault) in faults::draw(seed, count, FAULTS_FOR) {
+            sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
+            sim.after(at, Happening::Fault(fault));
+        }
+        sim.after(LOOK_EVERY, Happening::Look);
+        sim
+    }
+
+    fn finish(mut self) -> Report {
+        self.report.trace_hash = self.trace.hash();
+        self.report.trace_lines = self.trace.lines;
+        self.report.lost_answers = self.twice.lost_answers;
+        self.report.on_time = self.polite.on_time;
+        self.report.virtual_s = self.now.0 / 1_000_000;
+        self.report.read_back = self.lost.read_back;
+        *self.report.reached.entry("an outcome that nobody knows".to_owned()).or_default() +=
+            self.redis.unknown_outcomes();
+        self.report
+    }
+
+    /// What the clocks of an agent show.
+    fn clock(&self, station: usize) -> Now {
+        let Station { clock, skew_ms, .. } = &self.stations[station];
+        let mono = clock.local(self.now);
+        Now { mono, wall: Wall((WALL_START + mono.0 / 1_000).saturating_add_signed(*skew_ms)) }
+    }
+
+    fn after(&mut self, wait: Duration, happening: Happening) {
+        self.sequence += 1;
+        self.due.insert((self.now + wait, self.sequence), happening);
+    }
+
+    fn reach(&mut self, state: &str) {
+        *self.report.reached.entry(state.to_owned()).or_default() += 1;
+    }
+
+    fn set_now(&mut self, now: Mono) {
+        self.now = self.now.max(now);
+        self.redis.set_now(Duration::from_micros(self.now.0));
+    }
+
+    fn work(&mut self) -> Result<(), Broken> {
+        for _ in 0..STEPS_MAX {
+            let happening = self.due.first_key_value().map(|(key, _)| *key);
+            let wakes = self.stations.iter_mut().enumerate();
+            let wake = wakes.filter_map(|(index, station)| Some((station.next_wake()?, index))).min();
+            match (happening, wake) {
+                (Some(key), wake) if wake.is_none_or(|(at, _)| key.0 <= at) => {
+                    self.set_now(key.0);
+                    let Some(happening) = self.due.remove(&key) else { continue };
+                    if self.happen(happening)? {
+                        return Ok(());
+                    }
+                }
+                (_, Some((at, index))) => {
+                    self.set_now(at);
+                    self.tell(index, Event::Wake)?;
+                }
+                (_, None) => return Err((Promise::Bounded, "nothing is due".into())),
+            }
+            self.drain()?;
+        }
+        Err((Promise::Bounded, format!("it has not come to an end after {STEPS_MAX} steps")))
+    }
+
+    /// True if the run has come to its end.
+    fn happen(&mut self, happening: Happening) -> Result<bool, Broken> {
+        match happening {
+            Happening::ToProcess(index, life, what) => {
+                if let ToProcess::Answered(fetch) = what {
+                    self.answered(index, life, fetch);
+                }
+                if self.stations[index].life != life || self.stations[index].process.is_none() {
+                    return Ok(false);
+                }
+                if self.stations[index].paused_since.is_some() {
+                    self.stations[index].missed.push_back(what);
+                    return Ok(false);
+                }
+                self.hear(index, what)?;
+            }
+            Happening::Beat(index, life, beat) => self.beat(index, life, &beat),
+            Happening::Parcel(parcel) => self.arrive(parcel)?,
+            Happening::Restart(index) => self.open(index)?,
+            Happening::Wake(index) => {
+                let since = self.stations[index].paused_since.take();
+                if since.is_some_and(|since| self.now.since(since) > LEASE) {
+                    self.reach("wake-up after the lease");
+                }
+                let missed: VecDeque<ToProcess> = std::mem::take(&mut self.stations[index].missed);
+                for what in missed {
+                    if self.stations[index].process.is_some() {
+                        self.hear(index, what)?;
+                        self.drain()?;
+                    }
+                }
+            }
+            Happening::Fault(fault) => self.strike(fault)?,
+            Happening::Lost(shard, down_for) => self.fail_over(shard, down_for),
+            Happening::Look => return self.look(),
+        }
+        Ok(false)
+    }
+
+    fn hear(&mut self, index: usize, what: ToProcess) -> Result<(), Broken> {
+        match what {
+            ToProcess::Resolved(host) => {
+                let answer = self.servers.resolve(&self.plan, host.as_str());
+                self.tell(index, Event::Resolved { host, answer })
+            }
+            ToProcess::Answered(fetch) => self.fetched(index, fetch),
+            ToProcess::Work => self.keep_working(index),
+            ToProcess::Tell(event) => self.tell(index, *event),
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
+        self.trace.note(self.now, format_args!("fault {fault:?}"));
+        let name = fault.name();
+        let is_up = |sim: &Sim<'_>, station: usize| {
+            sim.stations[station].process.is_some() && sim.stations[station].paused_since.is_none()
+        };
+        let took_effect = match fault {
+            Fault::Kill { station, back_after } => self.kill(station, back_after),
+            Fault::Stop { station, back_after } => {
+                let is_up = is_up(self, station);
+                if is_up {
+                    self.tell(station, Event::Control(Control::Stop(StopReason::Stopped)))?;
+                    self.after(back_after, Happening::Restart(station));
+                }
+                is_up
+            }
+            Fault::Pause { station, lasts } => {
+                let is_up = is_up(self, station);
+                if is_up {
+                    self.stations[station].paused_since = Some(self.now);
+                    self.after(lasts, Happening::Wake(station));
+                }
+                is_up
+            }
+            Fault::Cut { side, lasts } => {
+                self.network.cut(side, self.now + lasts);
+                true
+            }
+            Fault::CutOff { station, lasts } => {
+                self.redis.cut(station, lasts);
+                is_up(self, station)
+            }
+            Fault::Storm { loss, lasts } => {
+                self.network.storm(loss, self.now + lasts);
+                true
+            }
+            Fault::Slow { station, lasts } => {
+                self.stations[station].slow_until = self.now + lasts;
+                is_up(self, station)
+            }
+            Fault::Refuse { shard, lasts } => {
+                self.redis.refuse(shard, lasts);
+                true
+            }
+            Fault::FailOver { shard, alone_before, lasts } => {
+                // Until after it is lost.
+                self.redis.freeze(shard, alone_before + Duration::from_millis(1));
+                self.after(alone_before, Happening::Lost(shard, lasts));
+                true
+            }
+            Fault::Break { of_thousand, lasts } => {
+                self.redis.break_some(of_thousand, lasts);
+                true
+            }
+        };
+        if took_effect {
+            *self.report.faults.entry(name.to_owned()).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn fail_over(&mut self, shard: usize, down_for: Duration) {
+        let alone_for = Duration::from_millis(self.random.below(1_500));
+        let lost = self.redis.fail_over(shard, down_for, alone_for);
+        self.trace.note(self.now, format_args!("shard {shard} loses {lost}"));
+        if lost > 0 {
+            self.reach("failover between write and WAIT");
+        }
+    }
+
+    /// Ends a process without a chance to do anything about it.
+    fn kill(&mut self, index: usize, back_after: Duration) -> bool {
+        let clock = self.clock(index);
+        let station = &mut self.stations[index];
+        let Some(process) = station.process.take() else { return false };
+        station.life += 1;
+        station.paused_since = None;
+        station.missed.clear();
+        let unheard = std::mem::take(&mut station.unheard);
+        for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
+            self.polite.ends(&flight.begin(), None, self.now);
+            self.owners.ends(&flight.host);
+        }
+        if let Some(view) = process.agent.site_view(clock) {
+            if view.handovers > 0 {
+                self.reach("takeover during handover");
+            }
+            if view.is_delivering {
+                self.reach("killed with found URLs on their way");
+            }
+        }
+        let theirs = |exchange: Exchange| self.owners.asked_by(exchange) == Some(index);
+        self.polite.crashed(Crash::Kill, &theirs);
+        self.twice.crashed(Crash::Kill, &theirs);
+        self.after(back_after, Happening::Restart(index));
+        true
+    }
+
+    /// Whether everything is done: then the run ends.
+    fn look(&mut self) -> Result<bool, Broken> {
+        self.after(LOOK_EVERY, Happening::Look);
+        if self.now < self.faults_end {
+            return Ok(false);
+        }
+        if self.now > self.faults_end + REST {
+            let views: Vec<_> = (0..self.stations.len()).map(|index| self.view(index)).collect();
+            return Err((Promise::NothingLost, format!("the crawl does not finish: {views:#?}")));
+        }
+        let (mut held, mut is_done) = (0, true);
+        for index in 0..self.stations.len() {
+            let clock = self.clock(index);
+            let Some(process) = &mut self.stations[index].process else { return Ok(false) };
+            let Some(view) = process.agent.site_view(clock) else { return Ok(false) };
+            held += view.held;
+            is_done &= view.misplaced + view.handovers == 0 && !view.is_delivering;
+            is_done &= process.agent.status(clock).unsettled == 0 && process.keeper.is_idle();
+            if let Some(store) = process.keeper.store() {
+                let stored = store.stored();
+                is_done &= stored.queued == 0 && stored.undecided == 0;
+            }
+        }
+        if !is_done || held != usize::from(PARTITIONS) {
+            return Ok(false);
+        }
+        self.check_end()
+    }
+
+    fn view(&mut self, index: usize) -> String {
+        let clock = self.clock(index);
+        match &mut self.stations[index].process {
+            Some(process) => {
+                let status = process.agent.status(clock);
+                let view = process
+                    .agent
+                    .site_view(clock)
+                    .map(|view| (view.held, view.misplaced, view.handovers, view.is_delivering));
+                let stored = process.keeper.store().map(|store| store.stored());
+                format!(
+                    "{index}: queue {}, unsettled {}, {:?}, {view:?}, {stored:?}, idle {}",
+                    status.queue,
+                    status.unsettled,
+                    status.hosts,
+                    process.keeper.is_idle()
+                )
+            }
+            None => format!("{index}: down"),
+        }
+    }
+
+    /// Compares what the store knows with what the web held. False if that cannot be done now.
+    fn check_end(&mut self) -> Result<bool, Broken> {
+        let lost = broken(Promise::NothingLost);
+        let names = self.plan.hosts.iter().filter_map(|host| Host::parse(&host.name));
+        let partitions = names.map(|host| partition_of(&host)).collect();
+        let options = RedisOptions { partitions, ..options(&self.redis, usize::MAX, 0) };
+        // Servers may not be whole again yet.
+        let Ok(mut store) = RedisStore::open(&options) else { return Ok(false) };
+        for (url, fate) in &self.plan.must {
+            let Some(KnownState::Settled(settled)) = check_lost::state(&mut store, url).map_err(&lost)?
+            else {
+                return Err(lost(format!("{url} may be fetched and was not settled")));
+            };
+            check_lost::compare(url, *fate, &settled.outcome).map_err(&lost)?;
+            let Outcome::Answered { status } = settled.outcome else { continue };
+            let pointer =
+                settled.capture.ok_or_else(|| lost(format!("{url} was counted and not archived")))?;
+            let archive = &self.stations[usize::from(pointer.shard)].archive;
+            if archive.get(pointer.file as usize) != Some(&self.plan.wire(url, status)) {
+                return Err(lost(format!("{url} is not archived as it was sent")));
+            }
+            self.lost.read_back += 1;
+        }
+        for url in self.lost.settled() {
+            match check_lost::state(&mut store, url).map_err(&lost)? {
+                Some(KnownState::Settled(_)) => {}
+                other => return Err(lost(format!("{url} was counted and is now {other:?}"))),
+            }
+        }
+        for url in self.lost.known() {
+            if Url::parse(url).is_ok() && check_lost::state(&mut store, url).map_err(&lost)?.is_none() {
+                return Err(lost(format!("{url} was acknowledged and is not known any more")));
+            }
+        }
+        self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
+        Ok(true)
+    }
+}

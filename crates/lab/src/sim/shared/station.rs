@@ -1,0 +1,592 @@
+//! One agent of the simulated site: performs its actions as a node would.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use nephila_core::agent::{
+    Action, Agent, Event, FetchError, FetchId, Fetched, Order, Purpose, Recipient, SharedAction, SharedEvent,
+    Ticket,
+};
+use nephila_core::assign::partition_of;
+use nephila_core::record::{Failure, Pointer, Record};
+use nephila_core::scope::{Scope, ScopeKind};
+use nephila_core::settings::Settings;
+use nephila_core::site::{AgentId, Beat, Message, SiteSettings};
+use nephila_core::time::Mono;
+use nephila_core::url::Host;
+use nephila_node::config::Config;
+use nephila_store::redis::{RedisLeases, RedisOptions};
+
+use super::super::driver::{Broken, InFlight, broken};
+use super::super::levels::{Crash, Exchange, Level};
+use super::super::random::Random;
+use super::super::site::network::Parcel;
+use super::super::web::{Meaning, Reply};
+use super::super::{Promise, SharedBug};
+use super::faults::Fault;
+use super::keeper::{Keeper, Task};
+use super::{FAULTS_FOR, Happening, SOON, Sim, ToProcess, options};
+use crate::redis::simulated::{SHARDS, SimRedis};
+
+/// How long it takes at most to strike somebody on purpose, and until that is over.
+const STRIKE_LASTS: Duration = Duration::from_secs(30);
+
+/// A clock that is wrong.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    /// How many of its microseconds there are in a thousand.
+    rate: u64,
+    began: u64,
+}
+
+impl Clock {
+    pub(super) fn local(self, now: Mono) -> Mono {
+        Mono(self.began + now.0 * self.rate / 1_000)
+    }
+
+    /// The first moment when it shows this.
+    fn global(self, local: Mono) -> Mono {
+        Mono((local.0.saturating_sub(self.began)).saturating_mul(1_000).div_ceil(self.rate))
+    }
+}
+
+/// One life of an agent.
+pub(super) struct Process {
+    pub(super) agent: Agent,
+    pub(super) keeper: Keeper,
+    pub(super) in_flight: BTreeMap<FetchId, InFlight>,
+    /// Received, and not yet archived.
+    held: BTreeMap<FetchId, (Exchange, Option<Vec<u8>>)>,
+    exchanges: BTreeMap<Ticket, Exchange>,
+    answers: VecDeque<Event>,
+    works: bool,
+}
+
+/// One agent: its archive, and its process while there is one.
+pub(super) struct Station {
+    pub(super) life: u64,
+    pub(super) process: Option<Process>,
+    pub(super) paused_since: Option<Mono>,
+    /// Requests that were answered and of which the process has not heard.
+    pub(super) unheard: BTreeSet<FetchId>,
+    /// What it could not be told while it stood still.
+    pub(super) missed: VecDeque<ToProcess>,
+    /// How wrong its calendar is.
+    pub(super) skew_ms: i64,
+    pub(super) clock: Clock,
+    pub(super) slow_until: Mono,
+    /// What it received and has counted, or not.
+    pub(super) archive: Vec<Vec<u8>>,
+    site: SiteSettings,
+    settings: Settings,
+    store: RedisOptions,
+    leases: Option<RedisLeases>,
+}
+
+fn address(index: usize) -> String {
+    format!("agent-{index}")
+}
+
+impl Station {
+    pub(super) fn new(seed: u64, index: usize, settings: &Settings, redis: &SimRedis) -> Station {
+        let mut random = Random::fork(seed ^ (index as u64) << 40, "station that shares a store");
+        let site = SiteSettings {
+            me: AgentId::from(random.next()),
+            name: address(index),
+            address: address(index),
+            capacity: 1 + random.below(3) as u16,
+            peers: Vec::new(),
+            shares_store: true,
+        };
+        Station {
+            life: 0,
+            process: None,
+            paused_since: None,
+            unheard: BTreeSet::new(),
+            missed: VecDeque::new(),
+            skew_ms: [0, 0, -40_000, 3_000_000][random.below(4) as usize],
+            clock: Clock {
+                rate: [990, 1_000, 1_010][random.below(3) as usize],
+                began: random.below(1 << 40),
+            },
+            slow_until: Mono(0),
+            archive: Vec::new(),
+            site,
+            settings: settings.clone(),
+            store: options(redis, index, seed),
+            leases: None,
+        }
+    }
+
+    pub(super) fn next_wake(&mut self) -> Option<Mono> {
+        let clock = self.clock;
+        let process = self.process.as_mut().filter(|_| self.paused_since.is_none())?;
+        process.agent.next_wake().map(|at| clock.global(at))
+    }
+}
+
+impl Sim<'_> {
+    pub(super) fn open(&mut self, index: usize) -> Result<(), Broken> {
+        let clock = self.clock(index);
+        let forgets = self.bug == Some(SharedBug::ForgetsDelays);
+        let station = &mut self.stations[index];
+        if station.process.is_some() {
+            return Ok(());
+        }
+        let scope = Config { scope: ScopeKind::Any, ..Config::default() }.scope(&[]);
+        let scope: Scope = scope;
+        let mut agent = Agent::of_site(station.settings.clone(), scope, station.site.clone());
+        let mut actions = Vec::new();
+        agent.start(clock, Default::default(), &mut actions);
+        station.process = Some(Process {
+            agent,
+            keeper: Keeper::new(station.store.clone(), forgets),
+            in_flight: BTreeMap::new(),
+            held: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
+            answers: VecDeque::new(),
+            works: false,
+        });
+        self.report.processes += 1;
+        self.perform(index, actions)?;
+        self.tell(index, Event::Seeds(self.plan.seeds.clone()))
+    }
+
+    pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
+        let clock = self.clock(index);
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        note_event(&mut self.trace, self.now, index, &event);
+        let mut actions = Vec::new();
+        process.agent.step(clock, event, &mut actions);
+        self.perform(index, actions)
+    }
+
+    /// Gives each agent the answers that are there already.
+    pub(super) fn drain(&mut self) -> Result<(), Broken> {
+        for index in 0..self.stations.len() {
+            while let Some(event) =
+                self.stations[index].process.as_mut().and_then(|process| process.answers.pop_front())
+            {
+                self.tell(index, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn arrive(&mut self, Parcel { from, to, message }: Parcel) -> Result<(), Broken> {
+        if self.network.is_cut(from.0, to, self.now) || self.stations[to].process.is_none() {
+            return Ok(());
+        }
+        let life = self.stations[to].life;
+        let name = self.stations[from.0].site.name.clone();
+        let event = Box::new(Event::Message { from: from.1, name, message });
+        self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
+    }
+
+    /// How long the store takes to answer.
+    fn latency(&mut self, index: usize) -> Duration {
+        let slow = self.now < self.stations[index].slow_until;
+        Duration::from_micros(if slow {
+            self.random.below(3_000_000)
+        } else {
+            300 + self.random.below(15_000)
+        })
+    }
+
+    /// The keeper has something to do.
+    fn wake_keeper(&mut self, index: usize) {
+        let life = self.stations[index].life;
+        let wait = self.latency(index);
+        let Some(process) = &mut self.stations[index].process else { return };
+        if !std::mem::replace(&mut process.works, true) {
+            self.after(wait, Happening::ToProcess(index, life, ToProcess::Work));
+        }
+    }
+
+    pub(super) fn keep_working(&mut self, index: usize) -> Result<(), Broken> {
+        let clock = self.clock(index);
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        process.works = false;
+        let wall = process.agent.calendar(clock);
+        process.keeper.work(wall);
+        let keeper = &mut process.keeper;
+        if let Some(what) = keeper.broken.take() {
+            return Err((Promise::NothingLost, format!("the store of agent {index} cannot be used: {what}")));
+        }
+        let (said, durable) = (std::mem::take(&mut keeper.said), std::mem::take(&mut keeper.durable));
+        let (took_over, under_way) =
+            (std::mem::take(&mut keeper.took_over), std::mem::take(&mut keeper.under_way));
+        let is_idle = keeper.is_idle();
+        if under_way > 0 {
+            self.reach("a host left alone for another's fetch");
+        }
+        self.taken_over(index, &took_over);
+        self.drop_refused(index);
+        for event in said {
+            self.count(index, &event);
+            self.tell(index, event)?;
+        }
+        for (ticket, place, record) in durable {
+            let station = &mut self.stations[index];
+            let Some(process) = &mut station.process else { return Ok(()) };
+            self.lost.acknowledged(&record, Level::Disk);
+            if !record.found().is_empty() {
+                self.found_by.insert(place, (index, station.life));
+            }
+            if let Some(exchange) = process.exchanges.remove(&ticket) {
+                self.polite.kept(exchange, Level::Disk);
+                self.twice.kept(exchange, Level::Disk);
+            }
+            self.tell(index, Event::Recorded { ticket, place, record })?;
+        }
+        if !is_idle {
+            self.wake_keeper(index);
+        }
+        Ok(())
+    }
+
+    /// Partitions were taken over: what others have received of their hosts and not written down was in flight.
+    fn taken_over(&mut self, index: usize, partitions: &[u16]) {
+        if partitions.is_empty() {
+            return;
+        }
+        let exchanges = self.exchanges.len() as Exchange;
+        let mut twice = 0;
+        for partition in partitions {
+            let before = self.taken.insert(*partition, (exchanges, index, self.now));
+            twice += u64::from(before.is_some_and(|(_, _, at)| self.now.since(at) < SOON));
+        }
+        if twice > 0 {
+            self.reach("double handover");
+        }
+        let set: BTreeSet<u16> = partitions.iter().copied().collect();
+        let of = &self.exchanges;
+        let theirs = |exchange: Exchange| set.contains(&of[exchange as usize - 1]);
+        self.polite.crashed(Crash::Kill, &theirs);
+        self.twice.crashed(Crash::Kill, &theirs);
+    }
+
+    /// What was refused was in flight, too.
+    fn drop_refused(&mut self, index: usize) {
+        let Some(process) = &mut self.stations[index].process else { return };
+        let refused = std::mem::take(&mut process.keeper.refused);
+        let exchanges: BTreeSet<Exchange> =
+            refused.iter().filter_map(|ticket| process.exchanges.remove(ticket)).collect();
+        if !exchanges.is_empty() {
+            self.reach("fenced with records on their way");
+            let theirs = |exchange: Exchange| exchanges.contains(&exchange);
+            self.polite.crashed(Crash::Kill, &theirs);
+            self.twice.crashed(Crash::Kill, &theirs);
+        }
+    }
+
+    fn count(&mut self, index: usize, event: &Event) {
+        let Event::Shared(event) = event else { return };
+        match event {
+            SharedEvent::Fenced { .. } => self.reach("a partition lost"),
+            SharedEvent::Elsewhere(found) => {
+                let me = (index, self.stations[index].life);
+                let is_others = |(place, _): &(u64, _)| self.found_by.get(place).is_some_and(|by| *by != me);
+                if found.iter().any(is_others) {
+                    self.reach("redelivery after a crash");
+                }
+            }
+            SharedEvent::LetGo { .. } => self.reach("a handover"),
+            _ => {}
+        }
+    }
+
+    /// A beat reaches the store, whether the process is still there or not.
+    pub(super) fn beat(&mut self, index: usize, life: u64, beat: &Beat) {
+        let is_there = self.stations[index].life == life;
+        if !is_there && self.random.percent(50) {
+            return;
+        }
+        let station = &mut self.stations[index];
+        if station.leases.is_none() {
+            let RedisOptions { cluster, crawl, .. } = station.store.clone();
+            station.leases = RedisLeases::open(cluster, &crawl).ok();
+        }
+        let Some(Ok((incarnation, leases))) = station.leases.as_mut().map(|leases| leases.beat(beat)) else {
+            return;
+        };
+        if incarnation.is_some() && !beat.fences.is_empty() {
+            self.reach("an agent fenced");
+        }
+        let leases = Box::new(leases);
+        let event = Event::Shared(SharedEvent::Leased { number: beat.number, incarnation, leases });
+        let wait = self.latency(index);
+        self.after(wait, Happening::ToProcess(index, life, ToProcess::Tell(Box::new(event))));
+    }
+
+    fn perform(&mut self, index: usize, actions: Vec<Action>) -> Result<(), Broken> {
+        let life = self.stations[index].life;
+        for action in actions {
+            note_action(&mut self.trace, self.now, index, &action);
+            let task = match action {
+                Action::Admit { place, record } => Task::Admit { place, record },
+                Action::Decide => Task::Decide,
+                Action::Take { host, max, fresh_first } => Task::Take { host, max, fresh_first },
+                Action::Keep { host, memo, away_until } => Task::Keep { host, memo, away_until },
+                Action::Visit { max } => Task::Visit { max },
+                Action::Recall { host, place } => Task::Recall { host, place },
+                Action::PutBack { host, due } => Task::PutBack { host, due },
+                Action::Shared(action) => match self.shared(index, life, action) {
+                    Some(task) => task,
+                    None => continue,
+                },
+                Action::Write { ticket, record, fetch } => self.archive(index, ticket, record, fetch),
+                Action::Send { to, message } => {
+                    self.send(index, &to, message);
+                    continue;
+                }
+                Action::Resolve { host } => {
+                    let wait = Duration::from_millis(1 + self.random.below(60));
+                    self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
+                    continue;
+                }
+                Action::Fetch(order) => {
+                    self.fetch(index, order)?;
+                    continue;
+                }
+                Action::Abandon(fetch) => {
+                    self.abandon(index, fetch);
+                    continue;
+                }
+                Action::End(_) => {
+                    self.reach("an agent left");
+                    self.end(index);
+                    return Ok(());
+                }
+                Action::Export { .. } | Action::Reread { .. } => {
+                    return Err((Promise::Bounded, format!("agent {index} has no store of its own")));
+                }
+            };
+            if let Some(process) = &mut self.stations[index].process {
+                process.keeper.push(task);
+            }
+            self.wake_keeper(index);
+        }
+        Ok(())
+    }
+
+    fn shared(&mut self, index: usize, life: u64, action: SharedAction) -> Option<Task> {
+        Some(match action {
+            SharedAction::Beat(beat) => {
+                let wait = self.latency(index);
+                self.after(wait, Happening::Beat(index, life, beat));
+                return None;
+            }
+            SharedAction::Forget => {
+                let process = self.stations[index].process.as_mut()?;
+                process.keeper.forget();
+                process.answers.append(&mut process.keeper.said);
+                self.reach("fenced");
+                self.drop_refused(index);
+                return None;
+            }
+            SharedAction::TakeOver { incarnation, partitions } => {
+                self.strike_now(index, 3);
+                Task::TakeOver { incarnation, partitions }
+            }
+            SharedAction::LetGo { incarnation, partitions } => {
+                self.strike_now(index, 4);
+                Task::LetGo { incarnation, partitions, gone: 0 }
+            }
+            SharedAction::TakeElsewhere { max } => Task::TakeElsewhere { max },
+            SharedAction::Offer { from, batch, found } => {
+                Task::Offer { from, batch, found, is_offered: false }
+            }
+            SharedAction::Acknowledge { places } => Task::Acknowledge { places },
+            SharedAction::Mark { host } => Task::Mark { host },
+        })
+    }
+
+    /// Some moments are short: now and then something goes wrong on purpose just then.
+    fn strike_now(&mut self, station: usize, percent: u64) {
+        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(percent) {
+            return;
+        }
+        let back_after = Duration::from_millis(100 + self.random.below(20_000));
+        let fault = match self.random.below(3) {
+            0 => Fault::Kill { station, back_after },
+            1 => Fault::Pause { station, lasts: back_after },
+            _ => {
+                let shard = self.random.below(SHARDS as u64) as usize;
+                let lasts = Duration::from_millis(1_000 + self.random.below(5_000));
+                Fault::FailOver { shard, alone_before: Duration::from_millis(20), lasts }
+            }
+        };
+        let wait = Duration::from_micros(self.random.below(30_000));
+        self.after(wait, Happening::Fault(fault));
+    }
+
+    /// An agent has ended in order.
+    fn end(&mut self, index: usize) {
+        let station = &mut self.stations[index];
+        station.process = None;
+        station.life += 1;
+        station.missed.clear();
+        station.unheard.clear();
+    }
+
+    fn send(&mut self, index: usize, to: &Recipient, message: Box<Message>) {
+        let from = (index, self.stations[index].site.me);
+        let Some(to) = self.stations.iter().position(|station| station.site.address == to.address) else {
+            return;
+        };
+        if matches!(*message, Message::Offer { .. }) {
+            self.reach("a delivery");
+        }
+        for wait in self.network.carry(index, to, self.now) {
+            self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
+        }
+    }
+
+    fn fetch(&mut self, index: usize, order: Order) -> Result<(), Broken> {
+        let started = self.clock(index);
+        if started.mono >= order.begin_before {
+            return Err((Promise::OneOwner, format!("{} is asked for without a lease", order.url)));
+        }
+        let name = Host::of(&order.url);
+        let host = name.to_string();
+        let for_rules = matches!(order.purpose, Purpose::Robots { .. });
+        let reply = self.servers.ask(&self.plan, &order.url);
+        self.exchanges.push(partition_of(&name));
+        self.report.requests += 1;
+        let Some(address) = order.addresses.first().copied() else {
+            return Err((Promise::Bounded, format!("{} was to be fetched nowhere", order.url)));
+        };
+        let (took, exchange) = (reply.took, self.exchanges.len() as Exchange);
+        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
+        self.owners.begins(&flight.host, index).map_err(broken(Promise::OneOwner))?;
+        if !for_rules {
+            self.twice.begins(flight.url.as_str()).map_err(broken(Promise::NothingTwice))?;
+        }
+        self.polite.begins(&self.plan, &flight.begin(), self.now).map_err(broken(Promise::Polite))?;
+        let life = self.stations[index].life;
+        if let Some(process) = &mut self.stations[index].process {
+            process.in_flight.insert(order.fetch, flight);
+        }
+        self.after(took, Happening::ToProcess(index, life, ToProcess::Answered(order.fetch)));
+        Ok(())
+    }
+
+    /// A server has answered, whether anybody listens or not.
+    pub(super) fn answered(&mut self, index: usize, life: u64, fetch: FetchId) {
+        let station = &mut self.stations[index];
+        let process = station.process.as_ref().filter(|_| station.life == life);
+        let Some(flight) = process.and_then(|process| process.in_flight.get(&fetch)) else { return };
+        if station.unheard.contains(&fetch) {
+            // It was broken off.
+            return;
+        }
+        // Whoever has taken its partition over since knows nothing of it.
+        let partition = self.exchanges[flight.exchange as usize - 1];
+        let is_late = self.taken.get(&partition).is_some_and(|(before, ..)| flight.exchange <= *before);
+        let heard = (!is_late).then_some((flight.exchange, flight.reply.meaning));
+        self.polite.ends(&flight.begin(), heard, self.now);
+        self.owners.ends(&flight.host);
+        if flight.reply.meaning == Meaning::Final && !flight.for_rules && !is_late {
+            self.twice.answered(flight.url.as_str(), flight.exchange);
+        }
+        station.unheard.insert(fetch);
+    }
+
+    /// A process closes a connection.
+    fn abandon(&mut self, index: usize, fetch: FetchId) {
+        let station = &mut self.stations[index];
+        if station.unheard.contains(&fetch) {
+            // It has been answered.
+            return;
+        }
+        let Some(process) = &mut station.process else { return };
+        let Some(flight) = process.in_flight.get_mut(&fetch) else { return };
+        self.polite.ends(&flight.begin(), None, self.now);
+        self.owners.ends(&flight.host);
+        let error = FetchError { failure: Failure::NotTried, detail: "abandoned".into() };
+        flight.reply =
+            Reply { meaning: Meaning::Nothing, result: Err(error), wire: None, took: flight.reply.took };
+        station.unheard.insert(fetch);
+        let life = station.life;
+        self.reach("a request broken off at the end of the lease");
+        self.after(Duration::from_millis(1), Happening::ToProcess(index, life, ToProcess::Answered(fetch)));
+    }
+
+    /// A process hears of an answer.
+    pub(super) fn fetched(&mut self, index: usize, fetch: FetchId) -> Result<(), Broken> {
+        let ended = self.clock(index).mono;
+        self.stations[index].unheard.remove(&fetch);
+        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
+        let Some(flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
+        process.held.insert(fetch, (flight.exchange, flight.reply.wire));
+        let event = Event::Fetched(Fetched {
+            fetch,
+            started: flight.started.mono,
+            ended,
+            contacted: vec![flight.address],
+            result: flight.reply.result,
+        });
+        self.tell(index, event)
+    }
+
+    /// Keeps what was received, before anything is written of it.
+    fn archive(
+        &mut self,
+        index: usize,
+        ticket: Ticket,
+        mut record: Box<Record>,
+        fetch: Option<FetchId>,
+    ) -> Task {
+        let station = &mut self.stations[index];
+        let held = station.process.as_mut().and_then(|process| process.held.remove(&fetch?));
+        if let Some((exchange, wire)) = held {
+            if let Some(process) = &mut station.process {
+                process.exchanges.insert(ticket, exchange);
+            }
+            if let Some(wire) = wire {
+                station.archive.push(wire);
+                let file = (station.archive.len() - 1) as u32;
+                let pointer = Some(Pointer { shard: index as u16, file, offset: 0, length: 0 });
+                match &mut *record {
+                    Record::Settled(settled) => settled.capture = pointer,
+                    Record::Robots(robots) => robots.capture = pointer,
+                    _ => {}
+                }
+            }
+        }
+        Task::Write { ticket, record }
+    }
+}
+
+fn note_event(trace: &mut super::Trace<'_>, at: Mono, index: usize, event: &Event) {
+    match event {
+        Event::Recorded { ticket, .. } => trace.note(at, format_args!("{index} recorded {ticket:?}")),
+        Event::Shared(SharedEvent::Leased { number, incarnation, leases }) => {
+            let held =
+                leases.iter().map(|(id, lease)| (id, lease.incarnation, lease.number, lease.held.len()));
+            let held: Vec<_> = held.collect();
+            trace.note(at, format_args!("{index} leased {number} {incarnation:?} {held:?}"));
+        }
+        Event::Shared(SharedEvent::TookOver { partitions, stored, .. }) => {
+            trace.note(at, format_args!("{index} took over {} {stored:?}", partitions.len()));
+        }
+        Event::Shared(SharedEvent::LetGo { partitions, .. }) => {
+            trace.note(at, format_args!("{index} has let go {}", partitions.len()));
+        }
+        other => trace.note(at, format_args!("{index} {other:?}")),
+    }
+}
+
+fn note_action(trace: &mut super::Trace<'_>, at: Mono, index: usize, action: &Action) {
+    match action {
+        Action::Admit { record, .. } => trace.note(at, format_args!("{index} admit {:?}", record.found())),
+        Action::Shared(SharedAction::TakeOver { partitions, .. }) => {
+            trace.note(at, format_args!("{index} take over {}", partitions.len()));
+        }
+        Action::Shared(SharedAction::LetGo { partitions, .. }) => {
+            trace.note(at, format_args!("{index} let go {}", partitions.len()));
+        }
+        other => trace.note(at, format_args!("{index} {other:?}")),
+    }
+}

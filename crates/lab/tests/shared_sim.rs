@@ -1,0 +1,47 @@
+//! The simulator of sites whose agents share a store, as CI runs it: seeds keep every promise, a seed always gives the same run,
+//! and each deliberate bug is found.
+
+use nephila_lab::sim::{self, SharedBug};
+
+const SEEDS: u64 = 2;
+/// Within how many seeds a bug is found.
+const FOUND_WITHIN: u64 = 200;
+
+#[test]
+fn sites_that_share_a_store_keep_the_promises() {
+    let summary = sim::run_seeds(0..SEEDS, sim::run_shared, |_| {});
+    // A seed is one run.
+    let again = sim::run_seeds(0..SEEDS, sim::run_shared, |_| {});
+    assert_eq!(summary.total, again.total);
+    let list: Vec<String> = summary.violations.iter().map(ToString::to_string).collect();
+    assert!(list.is_empty(), "{}", list.join("\n"));
+    println!("{:#?}", summary.total);
+    // A run that never meets trouble proves nothing.
+    let faults: u64 = summary.total.faults.values().sum();
+    assert!(faults >= 20 * SEEDS, "{faults} faults are too few");
+    for fault in ["kill", "pause", "failover"] {
+        assert!(summary.total.faults.get(fault).is_some_and(|count| *count >= SEEDS), "{fault} is too rare");
+    }
+    for state in [
+        "a handover",
+        "an outcome that nobody knows",
+        "double handover",
+        "failover between write and WAIT",
+        "fenced",
+        "fenced with records on their way",
+        "redelivery after a crash",
+        "takeover during handover",
+        "wake-up after the lease",
+    ] {
+        assert!(summary.total.reached.contains_key(state), "{state} is too rare");
+    }
+}
+
+#[test]
+fn bugs_of_sites_that_share_a_store_are_found() {
+    for bug in SharedBug::ALL {
+        let found = (0..FOUND_WITHIN).find_map(|seed| sim::run_shared_broken(seed, bug).err());
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} is not found");
+    }
+}
