@@ -18,11 +18,12 @@
 //!
 //! **A keeper that has forgotten, and a new one.** What was given before a start, or before the token came, is not known. Until
 //! it is, no turn begins at these addresses: for as long as a silent holder may go on; or, since that is long, until all members
-//! have said which turns they have there, and what they know of the gates ([`Message::CallTurns`]). An agent says so only when
-//! it knows that the token is where it says it to be, in that run of the keeper; from then on it takes none that was given by
-//! another keeper, or before; so what it has said stays right. All members are those of this agent's list, and each answer says
-//! by its digest that its sender has the same list: whoever has given a turn before knew whom it gave it to, so nobody can be
-//! missing, unless the one who knew is gone for good. Where a token was made anew because of that, only time helps.
+//! have said which turns they have there, and what they know of the gates ([`Message::CallTurns`]); which the new keeper itself
+//! has from the old one it knows. An agent says so only when it knows that the token is where it says it to be, in that run of
+//! the keeper; from then on it takes none that was given by another keeper, or before; so what it has said stays right. All
+//! members are those of this agent's list, and each answer says by its digest that its sender has the same list: whoever has
+//! given a turn before knew whom it gave it to, so nobody can be missing, unless the one who knew is gone for good. Where a token
+//! was made anew because of that, only time helps.
 //!
 //! [`Settings::request_timeout`]: crate::settings::Settings::request_timeout
 
@@ -298,10 +299,18 @@ impl Agent {
     pub(super) fn kept_partitions_changed(&mut self, came: Partitions, is_passed_on: bool, now: Now) {
         let (keeper, held) = (&mut self.site.keeper, &self.site.held);
         keeper.retain(|address| held.contains(partition_of_address(address)));
-        if !came.is_empty() {
-            let holds = is_passed_on.then_some(self.site.holds);
-            self.put_on_probation(came, holds, now);
+        if came.is_empty() {
+            return;
         }
+        // Others are asked what turns they have; its own, from whoever kept the addresses before, it knows.
+        let own: Vec<AddressKey> =
+            self.has_out(now).filter(|address| came.contains(partition_of_address(*address))).collect();
+        let by = (self.site.me(), self.asks_now(now));
+        for address in own {
+            self.site.keeper.recognise(address, by, &self.gates, now.mono);
+        }
+        let holds = is_passed_on.then_some(self.site.holds);
+        self.put_on_probation(came, holds, now);
     }
 
     /// Asks those that have not said yet what turns they have. Once a beat.

@@ -376,6 +376,22 @@ impl Agent {
         }
     }
 
+    /// The addresses that this agent may be asking, or may ask by a turn that it was given.
+    pub(super) fn has_out(&self, now: Now) -> impl Iterator<Item = AddressKey> {
+        let is_out = move |(address, held): (&AddressKey, &Held)| {
+            let is_out = held.turn.is_some() && now.mono < held.until || self.gates.is_busy(*address);
+            is_out.then_some(*address)
+        };
+        self.site.turns.held.iter().filter_map(is_out)
+    }
+
+    /// The run and the time to say when something is asked for.
+    pub(super) fn asks_now(&mut self, now: Now) -> (u64, Mono) {
+        let turns = &mut self.site.turns;
+        turns.last_asked = turns.next_asked(now.mono);
+        (self.runs, turns.last_asked)
+    }
+
     /// A keeper that does not know asks what turns this agent has.
     fn on_call_turns(&mut self, from: AgentId, of: (u64, u64), now: Now, out: &mut Vec<Action>) {
         let is_known = self.site.peers.get(&from).is_some_and(|peer| peer.known == Some(of));
@@ -385,20 +401,14 @@ impl Agent {
         }
         let told = self.site.turns.told.entry(from).or_default();
         *told = of.max(*told);
-        let is_out = |(address, held): (&AddressKey, &Held)| {
-            let is_out = held.turn.is_some() && now.mono < held.until || self.gates.is_busy(*address);
-            is_out.then_some(*address)
-        };
         let mut turns: BTreeMap<AddressKey, (bool, GateMemo)> =
             self.gates.memos(now.mono).map(|(address, gate)| (address, (false, gate))).collect();
-        for address in self.site.turns.held.iter().filter_map(is_out) {
+        for address in self.has_out(now) {
             turns.entry(address).or_default().0 = true;
         }
         let turns = turns.into_iter().filter(|(address, _)| self.is_keeper(from, *address));
         let turns = turns.map(|(address, (is_out, gate))| (address, is_out, gate)).collect();
-        let at = self.site.turns.next_asked(now.mono);
-        self.site.turns.last_asked = at;
-        let (members, asked) = (self.site.members.digest(), (self.runs, at));
+        let (members, asked) = (self.site.members.digest(), self.asks_now(now));
         self.send(from, Message::HasTurns { of, members, asked, turns }, out);
     }
 }

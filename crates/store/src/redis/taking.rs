@@ -121,11 +121,12 @@ impl RedisStore {
                     taking.entries.push(entry);
                 }
             }
-            let is_over = taking.record.queue(class).drop_first(examined, of);
-            if is_over {
-                taking.plan.remove(key);
-            } else if examined == 0 {
+            if examined == 0 {
+                // Whoever has taken the partition over since has taken them: without this there would be no end.
                 return Err(senseless("a queue has fewer URLs than it should"));
+            }
+            if taking.record.queue(class).drop_first(examined, of) {
+                taking.plan.remove(key);
             }
         }
         // Nothing refers to chunks that are gone, so that others may have their names.

@@ -54,6 +54,22 @@ fn who_comes_later_fences_who_was_there() {
 }
 
 #[test]
+fn who_was_fenced_and_does_not_know_comes_to_an_end() {
+    let options = options(NO_LIMITS);
+    let mut first = RedisStore::open(&options).unwrap();
+    offer(&mut first, (0..200).map(page));
+    let mut left = 200 - first.take(&host("a.example"), 3, false, Wall(0)).unwrap().due.len();
+
+    let mut second = RedisStore::open(&options).unwrap();
+    left += 3;
+    while left > 0 {
+        left -= second.take(&host("a.example"), 99, false, Wall(0)).unwrap().due.len();
+    }
+    // All that it remembers to be queued is gone.
+    first.take(&host("a.example"), 99, false, Wall(0)).unwrap_err();
+}
+
+#[test]
 fn what_was_found_stays_in_the_outbox_until_it_is_durably_known() {
     let cluster = SimRedis::new(0, None);
     let (a, b) = (partition_of(&host("a.example")), partition_of(&host("b.example")));

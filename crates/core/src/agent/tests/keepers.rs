@@ -1,0 +1,183 @@
+//! An agent of a site, and addresses that it keeps or that another one does.
+
+use super::*;
+use crate::assign::{partition_of, partition_of_address};
+use crate::politeness::GateMemo;
+use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, SiteSettings, Standing};
+
+const OTHER: u64 = 2;
+
+/// Agent 1; the test speaks for agent 2, for the store and for the web.
+struct Site {
+    agent: Agent,
+    now: Mono,
+    /// An address that agent 2 keeps in the beginning,
+    ip: IpAddr,
+    /// and a host there that agent 1 has.
+    host: Host,
+    /// What was said to agent 2 and is not about the site itself.
+    said: Vec<Message>,
+    in_flight: Vec<FetchId>,
+}
+
+impl Site {
+    /// Agents 1 and 2 have just begun a site.
+    fn new() -> Site {
+        let peers = vec!["one".to_owned(), "two".to_owned()];
+        let site = SiteSettings {
+            me: AgentId::from(1),
+            name: "one".into(),
+            address: "one".into(),
+            capacity: 1,
+            peers: peers.clone(),
+            shares_store: false,
+        };
+        let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
+        let mut site = Site {
+            agent: Agent::of_site(Settings::default(), scope, site),
+            now: Mono(1_000_000),
+            ip: IpAddr::from([93, 184, 216, 1]),
+            host: Host::parse("a.example").unwrap(),
+            said: Vec::new(),
+            in_flight: Vec::new(),
+        };
+        let mut out = Vec::new();
+        site.agent.start(site.clock(), Stored::default(), &mut out);
+        site.perform(out);
+        let (name, address) = ("two".to_owned(), "two".to_owned());
+        let member = Member { name, address, capacity: 1, version: 0, standing: Standing::Joined };
+        site.hear(Message::Hello(Greeting { me: AgentId::from(OTHER), member, peers }));
+        site.run(2.5);
+        site.hear(Message::Holds { run: 1, version: 0, partitions: Vec::new() });
+        let is_others = |partition| site.agent.site.token(partition).holder == AgentId::from(OTHER);
+        let ips = (1..=254).map(|last| IpAddr::from([93, 184, 216, last]));
+        let ip = ips.clone().find(|ip| is_others(partition_of_address(AddressKey::of(*ip)))).unwrap();
+        let hosts = (0..99).filter_map(|number| Host::parse(&format!("h{number}.example")));
+        let host = hosts.clone().find(|host| !is_others(partition_of(host))).unwrap();
+        (site.ip, site.host) = (ip, host);
+        site
+    }
+
+    fn address(&self) -> AddressKey {
+        AddressKey::of(self.ip)
+    }
+
+    fn clock(&self) -> Now {
+        Now { mono: self.now, wall: Wall(WALL_START + self.now.0 / 1_000) }
+    }
+
+    fn hear(&mut self, message: Message) {
+        let (from, name) = (AgentId::from(OTHER), "two".to_owned());
+        self.step(Event::Message { from, name, message: Box::new(message) });
+    }
+
+    fn step(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.agent.step(self.clock(), event, &mut out);
+        self.perform(out);
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Write { ticket, record, .. } => {
+                    self.step(Event::Recorded { ticket, place: 1, record });
+                }
+                Action::Take { host, .. } => {
+                    let url = Url::parse(&format!("http://{}/", host.as_str())).unwrap();
+                    let (how, depth, redirects, attempts) = (How::Link, 1, 0, 0);
+                    let due = Due { url, depth, how, redirects, attempts, via: None, found_in: 1 };
+                    let taken = Taken { host, due: vec![due], left: 0, next: None, memo: None };
+                    self.step(Event::Taken(taken));
+                }
+                Action::Resolve { host } => {
+                    let answer = Ok(Addresses { list: vec![self.ip], ttl: Duration::from_secs(9_999) });
+                    self.step(Event::Resolved { host, answer });
+                }
+                Action::Fetch(order) => self.in_flight.push(order.fetch),
+                Action::Send { message, .. } => match *message {
+                    Message::AskTurns { .. }
+                    | Message::Turns { .. }
+                    | Message::RecallTurns(_)
+                    | Message::GiveTurns(_)
+                    | Message::CallTurns { .. }
+                    | Message::HasTurns { .. } => self.said.push(*message),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets time pass.
+    fn run(&mut self, until: f64) {
+        let until = Mono((until * 1e6) as u64);
+        while let Some(wake) = self.agent.next_wake().filter(|wake| *wake <= until) {
+            self.now = self.now.max(wake);
+            self.step(Event::Wake);
+        }
+        self.now = until;
+    }
+
+    /// Something of the host is found.
+    fn find_page(&mut self) {
+        let new = vec![(self.host.clone(), 1)];
+        self.step(Event::Admitted(Admitted { new, ..Admitted::default() }));
+    }
+
+    /// When it was last asked for a turn there.
+    fn asked(&mut self) -> (u64, Mono) {
+        let address = self.address();
+        let asked = std::mem::take(&mut self.said).into_iter().rev().find_map(|message| match message {
+            Message::AskTurns { asked, turns } if turns.iter().any(|(of, _)| *of == address) => Some(asked),
+            _ => None,
+        });
+        asked.unwrap()
+    }
+
+    /// The turns there that were given to agent 2.
+    fn given(&mut self) -> Vec<(u64, u64)> {
+        let address = self.address();
+        let turns = std::mem::take(&mut self.said).into_iter().filter_map(|message| match message {
+            Message::Turns { turns, .. } => Some(turns),
+            _ => None,
+        });
+        turns.flatten().filter(|given| given.address == address).filter_map(|given| given.turn).collect()
+    }
+}
+
+#[test]
+fn a_new_keeper_knows_which_turns_it_has_itself() {
+    let mut site = Site::new();
+    let address = site.address();
+    site.find_page();
+    let asked = site.asked();
+    assert!(site.in_flight.is_empty(), "it is not its turn");
+    let gate = GateMemo::default();
+    let turn = GivenTurn { address, asked, turn: Some((1, 1)), is_wanted: false, gate };
+    site.hear(Message::Turns { of: (1, 0), turns: vec![turn] });
+    assert_eq!(site.in_flight.len(), 1);
+
+    // The other one passes the token of the address on.
+    let partition = partition_of_address(address);
+    let epoch = site.agent.site.token(partition).epoch + 1;
+    site.hear(Message::Grant { tokens: vec![(partition, epoch)] });
+    site.run(4.5);
+    let of = site.said.iter().rev().find_map(|message| match message {
+        Message::CallTurns { of } => Some(*of),
+        _ => None,
+    });
+    let (of, members) = (of.unwrap(), site.agent.site.members.digest());
+    let asked = (1, Mono(7));
+    site.hear(Message::HasTurns { of, members, asked, turns: Vec::new() });
+    site.hear(Message::AskTurns { asked, turns: vec![(address, None)] });
+    site.run(9.0);
+    assert_eq!(site.given(), [], "a request of its own is in flight");
+
+    let (fetch, at) = (site.in_flight[0], site.now);
+    let result = status(404).result(&Url::parse("http://a.example/robots.txt").unwrap());
+    let contacted = vec![site.ip];
+    site.step(Event::Fetched(Fetched { fetch, started: at, ended: at, contacted, result }));
+    site.run(11.0);
+    assert_eq!(site.given().len(), 1);
+}
