@@ -9,9 +9,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
     BenchOptions, ChaosOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions,
     GapOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome,
-    RedisExperiment, RingOptions, ScalingOptions, Setup, WebSpeedOptions, WorkOptions, bench, chaos,
-    connections, first_page, frontier, frontier_work, full_disk, gap, handshakes, hostile, kills, many_hosts,
-    memory, redis, ring, scaling, web_speed,
+    RedisExperiment, RingOptions, ScalingOptions, ServerFaults, Setup, WebSpeedOptions, WorkOptions, bench,
+    chaos, connections, first_page, frontier, frontier_work, full_disk, gap, handshakes, hostile, kills,
+    many_hosts, memory, redis, ring, scaling, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -154,6 +154,13 @@ fn site_commands() -> [Command; 3] {
             "How often one is stopped, for half of this time [default: 120]",
         ))
         .arg(flag("join", "One more agent joins when a third of the time has passed"))
+        .arg(store_option())
+        .arg(option(
+            "primary-every",
+            "SECONDS",
+            "How often a primary of the store is killed; it is back 5 s later [default: 20, and 7 with --regardless]",
+        ))
+        .arg(flag("regardless", "Kill primaries whether or not their replicas are in step"))
         .arg(
             flag("lose", "One is lost with its disk when a third of the time has passed, and forgotten")
                 .conflicts_with("join"),
@@ -166,6 +173,20 @@ fn site_commands() -> [Command; 3] {
         .arg(option("requests", "N", "Requests that are measured each time [default: 16000]"))
         .arg(option("rounds", "N", "How often both are measured, in turn [default: 2]")),
     ]
+}
+
+/// Which store the agents have.
+fn store_option() -> Arg {
+    option(
+        "store",
+        "KIND",
+        "`own`: each agent has its own; `redis`: they share a Redis Cluster [default: own]",
+    )
+    .value_parser(["own", "redis"])
+}
+
+fn shares_store(matches: &ArgMatches) -> bool {
+    matches.get_one::<String>("store").is_some_and(|kind| kind == "redis")
 }
 
 /// The frontier on disk, and the store in a cluster.
@@ -392,6 +413,11 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         matches.get_one::<String>(name).map_or(Ok(default), |word| seconds(name, word))
     };
     let stop_every = span("stop-every", default.stop_every)?;
+    let mut servers = ServerFaults { regardless: matches.get_flag("regardless"), ..ServerFaults::default() };
+    if servers.regardless {
+        servers.kill_every = Duration::from_secs(7);
+    }
+    servers.kill_every = span("primary-every", servers.kill_every)?;
     Ok(ChaosOptions {
         seed,
         agents: number(matches, "agents", default.agents)?,
@@ -403,6 +429,7 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         stop_for: stop_every / 2,
         join: matches.get_flag("join"),
         lose: matches.get_flag("lose"),
+        servers: shares_store(matches).then_some(servers),
         ..default
     })
 }

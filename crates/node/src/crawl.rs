@@ -1,9 +1,11 @@
 //! A run of a crawl: performs what the agent decides and tells it what came of it.
 //!
 //! One thread runs the agent, the sieve and the connections of the first shard; a second one compresses, digests and writes
-//! ([`crate::writer`]). Each further shard ([`crate::shard`]) has two threads of its own for the same. Every action is performed
-//! in the order in which the agent gave it, and every answer comes back as an event; nothing is decided here.
+//! ([`crate::writer`]). Each further shard ([`crate::shard`]) has two threads of its own for the same. Where agents share a
+//! store, others talk to it ([`crate::shared`]). Every action is performed in the order in which the agent gave it, and every
+//! answer comes back as an event; nothing is decided here.
 
+mod own;
 mod questions;
 mod signals;
 
@@ -12,22 +14,26 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nephila_core::agent::{
     Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, Ticket, Totals,
 };
-use nephila_core::record::Record;
 use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::Url;
 use nephila_disk::RealDisk;
-use nephila_store::{EmbeddedStore, Exported, OwnStore, Store, StoreJob};
+use nephila_store::Store;
+use nephila_store::redis::{RedisOptions, RedisStore};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use self::own::Own;
+pub use self::own::snapshot;
+use self::questions::Question;
 use self::signals::Signals;
 use crate::archiving::Archive;
 use crate::asking::{Answer, Asked};
@@ -39,12 +45,12 @@ use crate::display::Display;
 use crate::dns::{self, Resolver};
 use crate::fetch::{Captured, FetchConfig, Outcome, SetupError};
 use crate::fetch_log::Attempt;
-use crate::memo::{Memo, Pointed};
 use crate::metrics::{self, Metrics};
 use crate::shard::Shards;
+use crate::shared::{self, Gathered, Said, SharedStore};
 use crate::site::{Heard, Site};
 use crate::summary::Summary;
-use crate::writer::{self, Done, Job, Opened, WriteError, Writing, Written};
+use crate::writer::{self, Job, Opened, WriteError, Writing, Written};
 
 /// Inputs that are handled before the display and the timers get a look in again.
 const INPUTS_MAX: usize = 256;
@@ -82,6 +88,9 @@ pub enum CrawlError {
     /// The index could not be written.
     #[error("cannot write the index of the archive")]
     Index(#[source] nephila_archive::Error),
+    /// The store of the site is not there, or not to be trusted.
+    #[error("cannot use the store that the agents share")]
+    Shared(#[source] nephila_store::Error),
     /// The directory could not be brought up to date.
     #[error(transparent)]
     Directory(#[from] directory::DirectoryError),
@@ -98,6 +107,7 @@ impl CrawlError {
             | CrawlError::Control(error)
             | CrawlError::Spill(_, error)
             | CrawlError::Unkept(_, error) => nephila_disk::is_full(error),
+            CrawlError::Shared(error) => error.kind() == nephila_store::ErrorKind::DiskFull,
             CrawlError::Fetch(_) | CrawlError::Dns(_) | CrawlError::Metrics(..) => false,
         };
         if disk_full { StopReason::DiskFull.exit_code() } else { StopReason::Error.exit_code() }
@@ -110,6 +120,10 @@ enum Input {
     Fetched(Box<(Order, Outcome)>),
     Written(Written),
     WriterEnded,
+    /// From the store that agents share.
+    Said(Said),
+    /// What is needed to answer a question was read from it.
+    Gathered(Box<Question>, nephila_store::Result<Box<Gathered>>),
     /// Something to ask of an agent of the site.
     Ask(Box<Asked>),
     /// The answer to a question of another agent.
@@ -135,14 +149,19 @@ pub fn run(
     })
 }
 
+/// Where sieve, queues and records are.
+enum Base {
+    Own(Box<Own>),
+    Shared(Box<SharedStore>),
+}
+
 struct Run {
     agent: Agent,
-    store: EmbeddedStore,
-    /// How far into the archive the records of the store point.
-    pointed: Pointed,
+    base: Base,
+    /// For those who fetch.
+    lease_until: Arc<AtomicU64>,
     shards: Shards,
     resolver: Rc<Resolver>,
-    writing: Writing,
     inputs: UnboundedSender<Input>,
     received: UnboundedReceiver<Input>,
     requests: Requests,
@@ -158,10 +177,6 @@ struct Run {
     /// An answer could not be kept, and that was said.
     unkept: bool,
     dir: PathBuf,
-    /// The place of the last snapshot, and after how many bytes the next one follows.
-    snapshot_at: u64,
-    snapshot_bytes: u64,
-    snapshot_under_way: bool,
     /// The totals when this run began.
     before: Totals,
 }
@@ -182,16 +197,19 @@ impl Run {
             Some(site) => Agent::of_site(settings, config.scope(seeds), site.settings().clone()),
         };
         let dir = directory.path();
-        let mut opened = writer::open(Arc::new(RealDisk), dir, config, &mut agent, Clock::now())?;
-        say_mended(&opened, display);
+        let (inputs, received) = unbounded_channel();
+        let base = match site.as_ref().and_then(Site::store) {
+            None => Base::Own(Box::new(open_own(config, dir, &mut agent, inputs.clone(), display)?)),
+            Some(options) => {
+                let store = shared::find(options).map_err(CrawlError::Shared)?;
+                Base::Shared(Box::new(open_shared(config, dir, options, store, inputs.clone())?))
+            }
+        };
         let spill = directory::spill(dir);
         std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
-        let (inputs, received) = unbounded_channel();
-        let snapshot_at = opened.writer.end();
-        let archives = std::mem::take(&mut opened.archives);
-        let writing = start_writing(opened.writer, archives, inputs.clone())?;
         let fetched = inputs.clone();
-        let shards = Shards::start(fetch_configs(config, &spill), move |order, outcome| {
+        let lease_until = Arc::new(AtomicU64::new(agent.lease_until().0));
+        let shards = Shards::start(fetch_configs(config, &spill, &lease_until), move |order, outcome| {
             // The loop may have ended; then nobody needs the answer.
             let _ = fetched.send(Input::Fetched(Box::new((order, outcome))));
         })?;
@@ -199,15 +217,14 @@ impl Run {
         Ok(Run {
             before: Totals::default(),
             agent,
-            store: opened.store,
-            pointed: opened.pointed,
+            base,
+            lease_until,
             shards,
             resolver: Rc::new(Resolver::new(
                 config.dns,
                 config.dns_timeout,
                 config.settings.resolve_parallel,
             )?),
-            writing,
             inputs,
             received,
             requests,
@@ -219,9 +236,6 @@ impl Run {
             ended: None,
             unkept: false,
             dir: dir.to_owned(),
-            snapshot_at,
-            snapshot_bytes: config.snapshot_bytes,
-            snapshot_under_way: false,
         })
     }
 
@@ -231,7 +245,12 @@ impl Run {
         let mut ticks = tokio::time::interval(DISPLAY_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut actions = Vec::new();
-        self.agent.start(Clock::now(), self.store.stored(), &mut actions);
+        let stored = match &self.base {
+            Base::Own(own) => own.store.stored(),
+            // That is known when it has taken partitions over.
+            Base::Shared(_) => Default::default(),
+        };
+        self.agent.start(Clock::now(), stored, &mut actions);
         self.before = self.agent.status(Clock::now()).totals;
         self.perform(actions);
         self.settle();
@@ -281,32 +300,10 @@ impl Run {
                 self.held.insert(fetched.fetch, (capture, attempt));
                 self.step(Event::Fetched(fetched));
             }
-            Input::Written(Written::Snapshot(done)) => {
-                self.snapshot_under_way = false;
-                if let Err(error) = self.store.end_snapshot(done) {
-                    self.fail(&error);
-                }
-            }
-            Input::Written(Written::Records(durable, end)) => {
-                for Done { ticket, place, record } in durable {
-                    if let Record::Settled(settled) = &*record {
-                        match self.store.settle(place, settled) {
-                            Ok(decided) if decided.is_news() => {
-                                self.answers.push_back(Event::Decided(decided))
-                            }
-                            Ok(_) => {}
-                            Err(error) => self.fail(&error),
-                        }
-                    }
-                    self.pointed.see(&record);
-                    if let Some(reply) = self.waiting.remove(&ticket) {
-                        // Whoever asked may have gone.
-                        let _ = reply.send(Response::Done);
-                    }
-                    self.step(Event::Recorded { ticket, place, record });
-                }
-                self.snapshot_if_due(end);
-            }
+            Input::Written(written) => self.fold(written),
+            Input::Said(Said::Events(events)) => events.into_iter().for_each(|event| self.step(event)),
+            Input::Said(Said::Failed(error)) => self.fail(&error),
+            Input::Gathered(question, gathered) => self.answer_gathered(*question, gathered),
             Input::Ask(asked) => self.ask_agent(*asked),
             Input::Answer(to, question, answer) => self.send_answer(to, question, *answer),
             Input::WriterEnded => {
@@ -315,9 +312,41 @@ impl Run {
         }
     }
 
+    /// Takes in what has become durable in a store of its own.
+    fn fold(&mut self, written: Written) {
+        let Base::Own(own) = &mut self.base else { return };
+        let (durable, end) = match written {
+            Written::Snapshot(done) => {
+                if let Err(error) = own.end_snapshot(done) {
+                    self.fail(&error);
+                }
+                return;
+            }
+            Written::Records(durable, end) => (durable, end),
+        };
+        for done in durable {
+            let Base::Own(own) = &mut self.base else { return };
+            match own.fold(&done) {
+                Ok(decided) => self.answers.extend(decided),
+                Err(error) => self.fail(&error),
+            }
+            if let Some(reply) = self.waiting.remove(&done.ticket) {
+                // Whoever asked may have gone.
+                let _ = reply.send(Response::Done);
+            }
+            self.step(Event::Recorded { ticket: done.ticket, place: done.place, record: done.record });
+        }
+        if let Base::Own(own) = &mut self.base
+            && let Err(error) = own.snapshot_if_due(&mut self.agent, end, Clock::now())
+        {
+            self.fail(&error);
+        }
+    }
+
     fn step(&mut self, event: Event) {
         let mut actions = Vec::new();
         self.agent.step(Clock::now(), event, &mut actions);
+        self.lease_until.store(self.agent.lease_until().0, Ordering::Relaxed);
         self.perform(actions);
     }
 
@@ -331,40 +360,6 @@ impl Run {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Admit { place, record } => {
-                    match self.store.admit(place, &record, self.agent.open_partitions()) {
-                        Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
-                        Err(error) => self.fail(&error),
-                    }
-                }
-                Action::Decide => match self.store.decide() {
-                    Ok(admitted) => self.answers.push_back(Event::Admitted(admitted)),
-                    Err(error) => self.fail(&error),
-                },
-                Action::Take { host, max, fresh_first } => {
-                    match self.store.take(&host, max, fresh_first, Clock::now().wall) {
-                        Ok(taken) => self.answers.push_back(Event::Taken(taken)),
-                        Err(error) => self.fail(&error),
-                    }
-                }
-                Action::Keep { host, memo, away_until } => {
-                    if let Err(error) = self.store.keep(&host, memo.as_deref(), away_until) {
-                        self.fail(&error);
-                    }
-                }
-                Action::Visit { max } => match self.store.visit(Clock::now().wall, max) {
-                    Ok(visited) => self.answers.push_back(Event::Visited(visited)),
-                    Err(error) => self.fail(&error),
-                },
-                Action::Recall { host, place } => {
-                    let record = self.store.record(place).ok().map(Box::new);
-                    self.answers.push_back(Event::Recalled { host, record, place });
-                }
-                Action::PutBack { host, due } => {
-                    if let Err(error) = self.store.put_back(&host, &due) {
-                        self.fail(&error);
-                    }
-                }
                 Action::Resolve { host } => {
                     let (resolver, inputs) = (Rc::clone(&self.resolver), self.inputs.clone());
                     tokio::task::spawn_local(async move {
@@ -375,51 +370,39 @@ impl Run {
                 }
                 Action::Fetch(order) => self.shards.fetch(order),
                 Action::Abandon(fetch) => self.shards.abandon(fetch),
-                Action::Write { ticket, mut record, fetch } => {
-                    self.store.prune(&mut record);
+                Action::Write { ticket, record, fetch } => {
                     let (capture, attempt) = match fetch.and_then(|fetch| self.held.remove(&fetch)) {
                         Some((capture, attempt)) => (capture, Some(attempt)),
                         None => (None, None),
                     };
-                    self.writing.write(Job { ticket, record, capture, attempt }, Clock::now().wall);
+                    let (job, now) = (Job { ticket, record, capture, attempt }, Clock::now().wall);
+                    match &mut self.base {
+                        Base::Own(own) => own.write(job, now),
+                        Base::Shared(shared) => shared.write(job, now),
+                    }
                 }
                 Action::Send { to, message } => {
                     if let Some(site) = &self.site {
                         site.send(to, message);
                     }
                 }
-                Action::Export { to, handover, partitions, from } => {
-                    match self.store.export(&partitions, from.as_ref()) {
-                        Ok(Exported { moved, next, decided }) => {
-                            self.answers.push_back(Event::Exported { to, handover, moved, next, decided })
-                        }
-                        Err(error) => self.fail(&error),
-                    }
-                }
-                Action::Reread { from, until } => match self.store.records(from, until) {
-                    Ok((records, next)) => self.answers.push_back(Event::Reread { records, next }),
-                    Err(error) => self.fail(&error),
-                },
-                // Its store is its own.
-                Action::Shared(_) => {}
                 Action::End(reason) => {
                     self.ended.get_or_insert(reason);
                 }
+                of_store => self.ask_store(of_store),
             }
         }
     }
 
-    /// Has the store written down when enough has happened since it was. `end` is behind the last record that is folded in.
-    fn snapshot_if_due(&mut self, end: u64) {
-        if self.snapshot_under_way || end - self.snapshot_at < self.snapshot_bytes {
-            return;
-        }
-        match snapshot(&mut self.agent, &mut self.store, &self.pointed, end, Clock::now()) {
-            Ok(job) => {
-                self.snapshot_under_way = self.writing.snapshot(job);
-                self.snapshot_at = end;
-            }
-            Err(error) => self.fail(&error),
+    /// Has the store do something; what it answers at once the agent hears next.
+    fn ask_store(&mut self, action: Action) {
+        let now = Clock::now();
+        match &mut self.base {
+            Base::Own(own) => match own.perform(action, self.agent.open_partitions(), now.wall) {
+                Ok(answer) => self.answers.extend(answer),
+                Err(error) => self.fail(&error),
+            },
+            Base::Shared(shared) => shared.perform(action, self.agent.calendar(now)),
         }
     }
 
@@ -444,19 +427,15 @@ impl Run {
         let now = Clock::now();
         let run_elapsed = self.agent.elapsed(now) - self.before.elapsed_before;
         let status = self.agent.status(now);
-        let record = Box::new(Record::RunEnded { elapsed: run_elapsed });
-        self.writing.write(Job { ticket: Ticket(0), record, capture: None, attempt: None }, now.wall);
         let dir = directory.path();
-        let (agent, store, pointed) = (&mut self.agent, &mut self.store, &self.pointed);
-        let closed = self.writing.finish().map_err(CrawlError::from).and_then(|end| {
-            // The next start need not fold the journal again; unless there are records in it that nobody here was told of.
-            if status.unsettled == 0 {
-                agent.end(run_elapsed);
-                store.tidy().map_err(WriteError::Store)?;
-                let job = snapshot(agent, store, pointed, end, now).map_err(WriteError::Store)?;
-                let done = job.run().map_err(WriteError::Store)?;
-                store.end_snapshot(done).map_err(WriteError::Store)?;
+        let closed = match self.base {
+            Base::Own(own) => own.close(&mut self.agent, run_elapsed, status.unsettled == 0, now),
+            Base::Shared(shared) => {
+                shared.finish();
+                Ok(())
             }
+        };
+        let closed = closed.and_then(|()| {
             nephila_archive::merge(&RealDisk, &directory::archive(dir), &directory::index(dir))
                 .map_err(CrawlError::Index)?;
             directory.mark_ended(reason)?;
@@ -515,6 +494,35 @@ fn say_mended(opened: &Opened, display: &Display) {
     }
 }
 
+fn open_own(
+    config: &Config,
+    dir: &Path,
+    agent: &mut Agent,
+    inputs: UnboundedSender<Input>,
+    display: &Display,
+) -> Result<Own, CrawlError> {
+    let mut opened = writer::open(Arc::new(RealDisk), dir, config, agent, Clock::now())?;
+    say_mended(&opened, display);
+    let snapshot_at = opened.writer.end();
+    let archives = std::mem::take(&mut opened.archives);
+    let writing = start_writing(opened.writer, archives, inputs)?;
+    Ok(Own::new(opened.store, opened.pointed, writing, snapshot_at, config.snapshot_bytes))
+}
+
+fn open_shared(
+    config: &Config,
+    dir: &Path,
+    options: &RedisOptions,
+    store: RedisStore,
+    inputs: UnboundedSender<Input>,
+) -> Result<SharedStore, CrawlError> {
+    let said = move |said| {
+        // The loop may have ended; then nobody needs to know.
+        let _ = inputs.send(Input::Said(said));
+    };
+    Ok(SharedStore::start(config, dir, options.clone(), store, said)?)
+}
+
 fn start_writing(
     writer: writer::Writer,
     archives: Vec<Archive>,
@@ -534,28 +542,8 @@ fn start_writing(
     .map_err(CrawlError::Start)
 }
 
-/// Begins to write down the store, and with it what the agent must not forget. `end` is behind the last record that the store
-/// has folded and the agent was told of.
-pub fn snapshot(
-    agent: &mut Agent,
-    store: &mut EmbeddedStore,
-    pointed: &Pointed,
-    end: u64,
-    now: Now,
-) -> nephila_store::Result<StoreJob> {
-    let mut kept = Ok(());
-    let memo = agent.memo(now, |host, memo, away_until| {
-        if kept.is_ok() {
-            kept = store.keep(host, memo, away_until);
-        }
-    });
-    kept?;
-    let memo = Memo::encode(memo, pointed.clone(), &agent.settings().private);
-    store.begin_snapshot(end, &memo, agent.needs_records_from())
-}
-
 /// What each shard may do and use: of what there is, its part.
-fn fetch_configs(config: &Config, spill_dir: &Path) -> Vec<FetchConfig> {
+fn fetch_configs(config: &Config, spill_dir: &Path, lease_until: &Arc<AtomicU64>) -> Vec<FetchConfig> {
     let shards = config.shards();
     // None is a number too, where nothing need be.
     let part = |of: usize| of / usize::from(shards);
@@ -582,6 +570,7 @@ fn fetch_configs(config: &Config, spill_dir: &Path) -> Vec<FetchConfig> {
         decode_ratio_max: usize::try_from(config.decode_ratio_max).unwrap_or(usize::MAX),
         idle_connections_max: part(config.idle_connections_max),
         idle_timeout: config.idle_timeout,
+        lease_until: Arc::clone(lease_until),
     };
     (0..shards).map(one).collect()
 }

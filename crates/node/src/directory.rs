@@ -97,6 +97,19 @@ pub enum DirectoryError {
         "{0} is that of an agent of a site: `nephila agent` goes on with it; a crawl needs another --out"
     )]
     OfSite(PathBuf),
+    /// It is of an agent with a store of its own, and one that shares one was to use it, or the other way round.
+    #[error(
+        "{} is that of an agent {}: choose another directory with `out`, or {}",
+        .dir.display(),
+        if *.is_shared { "that shares its store with others" } else { "with a store of its own" },
+        if *.is_shared { "say where that is with `store`" } else { "leave `store` out" }
+    )]
+    OtherStore {
+        /// The directory.
+        dir: PathBuf,
+        /// Which of the two it is.
+        is_shared: bool,
+    },
     /// No seed is given or recorded.
     #[error(
         "there is nothing to start from: name a URL, as in `nephila crawl https://example.org/`, or a file with --seeds"
@@ -291,6 +304,10 @@ pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Ur
         (None, true) => return Err(DirectoryError::Alone(dir.to_owned())),
         (Some(_), false) => return Err(DirectoryError::OfSite(dir.to_owned())),
         _ => {}
+    }
+    if recorded.config.shares_store() != config.shares_store() {
+        let (dir, is_shared) = (dir.to_owned(), recorded.config.shares_store());
+        return Err(DirectoryError::OtherStore { dir, is_shared });
     }
     recorded.scope_differences(dir, config)?;
     let seeds_added = seeds::merge(&mut recorded.seeds, seeds);

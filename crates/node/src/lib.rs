@@ -21,6 +21,7 @@ pub mod peers;
 pub mod report;
 pub mod seeds;
 mod shard;
+pub mod shared;
 pub mod site;
 pub mod summary;
 pub mod why;

@@ -9,12 +9,13 @@ use std::net::TcpListener;
 
 use nephila_core::agent::{Event, Recipient};
 use nephila_core::site::{AgentId, Member, Message, SiteSettings};
+use nephila_store::redis::RedisOptions;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::asking::{Answer, Ask};
-use crate::config::Config;
+use crate::config::{Config, NoStore};
 use crate::directory::Directory;
 use crate::peers::{Identity, Inbox, Limits, Name, NotSent, Peer, Peers};
 
@@ -30,6 +31,9 @@ pub enum SiteError {
     /// The means to speak could not be set up.
     #[error("cannot start to speak to other agents")]
     Start(#[source] io::Error),
+    /// The store that its agents share cannot be spoken to as the settings say.
+    #[error(transparent)]
+    Store(#[from] NoStore),
     /// It is told too little.
     #[error("the settings of a site are missing")]
     Settings,
@@ -67,6 +71,8 @@ type Pending = HashMap<u64, (AgentId, oneshot::Sender<Answer>)>;
 /// See the module's documentation.
 pub struct Site {
     settings: SiteSettings,
+    /// The store that its agents share, if they do.
+    store: Option<RedisOptions>,
     expires_soon: bool,
     peers: Peers<Envelope>,
     inbox: Inbox<Envelope>,
@@ -84,6 +90,7 @@ impl Site {
         };
         let listener = TcpListener::bind(listen).map_err(|error| SiteError::Listen(listen, error))?;
         let settings = config.site_settings(me, identity.agent().to_string());
+        let store = config.shared_store(me, &identity.site().to_string())?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("peers").enable_all().build();
         let runtime = runtime.map_err(SiteError::Start)?;
@@ -91,12 +98,17 @@ impl Site {
         let started = runtime.block_on(async { Peers::start(identity, listener, Limits::default()) });
         let (peers, inbox) = started.map_err(SiteError::Start)?;
         let (questions, pending) = (0, Pending::new());
-        Ok(Site { settings, expires_soon, peers, inbox, questions, pending, runtime: Some(runtime) })
+        Ok(Site { settings, store, expires_soon, peers, inbox, questions, pending, runtime: Some(runtime) })
     }
 
     /// What the agent is told of it.
     pub fn settings(&self) -> &SiteSettings {
         &self.settings
+    }
+
+    /// The store that its agents share, if they do.
+    pub(crate) fn store(&self) -> Option<&RedisOptions> {
+        self.store.as_ref()
     }
 
     /// The site's name.

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use nephila_core::agent::{Agent, HostView, RobotsView, StopReason};
+use nephila_core::agent::{Agent, HostView, RobotsView, StopReason, StoredHost};
 use nephila_core::record::{Failure, Outcome, Pointer, Record, RobotsRecord, Settled};
+use nephila_core::site::AgentId;
 use nephila_core::time::Now;
 use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
 use nephila_disk::{Disk, RealDisk};
@@ -38,10 +39,45 @@ pub enum AskError {
     Store(#[from] nephila_store::Error),
 }
 
+/// What is written down, as far as questions need it.
+pub(crate) trait Ledger {
+    fn host(&mut self, host: &Host) -> nephila_store::Result<Option<StoredHost>>;
+    /// The record at a place, and which agent has archived what it is about, if it need not be this one.
+    fn record(&self, place: u64) -> nephila_store::Result<(Record, Option<AgentId>)>;
+    /// All that is known of a URL, and the same of the last answer to it.
+    fn look_up(&mut self, url: &Url) -> nephila_store::Result<Option<(Known, Option<AgentId>)>>;
+    /// What a record of this agent says of a URL whose host it had before.
+    fn had(&self, place: u64, url: &Url) -> nephila_store::Result<Known>;
+    /// Passes on hosts, and says how many more there are that cannot be among the first.
+    fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> nephila_store::Result<u64>;
+}
+
+impl Ledger for EmbeddedStore {
+    fn host(&mut self, host: &Host) -> nephila_store::Result<Option<StoredHost>> {
+        Store::host(self, host)
+    }
+
+    fn record(&self, place: u64) -> nephila_store::Result<(Record, Option<AgentId>)> {
+        Ok((Store::record(self, place)?, None))
+    }
+
+    fn look_up(&mut self, url: &Url) -> nephila_store::Result<Option<(Known, Option<AgentId>)>> {
+        Ok(Store::look_up(self, url)?.map(|known| (known, None)))
+    }
+
+    fn had(&self, place: u64, url: &Url) -> nephila_store::Result<Known> {
+        EmbeddedStore::had(self, place, url)
+    }
+
+    fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> nephila_store::Result<u64> {
+        Store::hosts(self, each).map(|()| 0)
+    }
+}
+
 /// What a question is answered from.
 pub(crate) struct Crawl<'a> {
     pub agent: &'a mut Agent,
-    pub store: &'a mut EmbeddedStore,
+    pub store: &'a mut dyn Ledger,
     pub dir: &'a Path,
     pub running: bool,
     /// Why it does not run, if it said so.
@@ -130,7 +166,7 @@ impl Crawl<'_> {
             }
         };
         let agent = &*self.agent;
-        self.store.hosts(&mut |stored| {
+        let others = self.store.hosts(&mut |stored| {
             let view = on_bench.remove(stored.host.as_str());
             add(view.unwrap_or_else(|| agent.stored_host(&stored, now)));
         })?;
@@ -138,7 +174,7 @@ impl Crawl<'_> {
         on_bench.into_values().for_each(&mut add);
         sort_hosts(&mut hosts, sort);
         hosts.truncate(limit);
-        Ok(Answer::Hosts(hosts, all))
+        Ok(Answer::Hosts(hosts, all + others))
     }
 
     /// Makes sure that the agent knows what is known of a host, the rules of its robots.txt included.
@@ -146,7 +182,7 @@ impl Crawl<'_> {
         if let Some(stored) = self.store.host(host)? {
             for place in self.agent.look_at(stored, now) {
                 let record = self.store.record(place).ok();
-                self.agent.read_rules_back(host, place, record.as_ref());
+                self.agent.read_rules_back(host, place, record.as_ref().map(|(record, _)| record));
             }
         }
         Ok(())
@@ -154,36 +190,46 @@ impl Crawl<'_> {
 
     fn why(&mut self, url: &Url, now: Now) -> nephila_store::Result<Why> {
         self.look_at(&Host::of(url), now)?;
-        let known = self.store.look_up(url)?;
+        let (known, whose) = self.store.look_up(url)?.unzip();
         // A robots.txt is asked for without being found.
         let origin = Origin::of(url);
         let robots = self.agent.robots_seen(&origin).filter(|_| *url == origin.robots_url());
         let robots = robots.and_then(|place| match self.store.record(place) {
-            Ok(Record::Robots(robots)) => Some(robots),
+            Ok((Record::Robots(robots), whose)) => Some((robots, whose)),
             _ => None,
         });
-        let capture =
-            known.as_ref().and_then(capture_of).or(robots.as_ref().and_then(|robots| robots.capture));
+        let (robots, whose_robots) = robots.unzip();
+        let (capture, whose) = match known.as_ref().and_then(capture_of) {
+            Some(capture) => (Some(capture), whose),
+            None => (robots.as_ref().and_then(|robots| robots.capture), whose_robots),
+        };
         let state = match &known {
             Some(known) => self.state_of_known(url, known, now),
             None => robots.as_ref().map_or_else(|| self.state_of_unknown(url), robots_state),
         };
         let found = known.map(|known| FoundBy::new(known.found.how, known.via, known.found.depth));
-        Ok(Why { url: url.to_string(), state, found, capture: self.captured(capture) })
+        Ok(Why { url: url.to_string(), state, found, capture: self.captured(capture, whose.flatten()) })
     }
 
     /// What became of a URL whose host this agent had before.
     fn had(&mut self, url: &Url, place: u64, now: Now) -> nephila_store::Result<Why> {
         let known = self.store.had(place, url)?;
-        let (state, capture) = (self.state_of_known(url, &known, now), self.captured(capture_of(&known)));
+        let capture = self.captured(capture_of(&known), None);
+        let state = self.state_of_known(url, &known, now);
         // One that was moved here is known without its text, and so without how it was found.
         let is_ours = !matches!(known.state, KnownState::Elsewhere { .. });
         let found = is_ours.then(|| FoundBy::new(known.found.how, known.via, known.found.depth));
         Ok(Why { url: url.to_string(), state, found, capture })
     }
 
-    fn captured(&self, pointer: Option<Pointer>) -> Option<Captured> {
+    /// Where an answer is archived that this agent has, or another.
+    fn captured(&self, pointer: Option<Pointer>, whose: Option<AgentId>) -> Option<Captured> {
         let pointer = pointer?;
+        if let Some(other) = whose.filter(|whose| Some(*whose) != self.agent.me()) {
+            let Pointer { shard, file, .. } = pointer;
+            let file = format!("archive/*-{file:05}-{shard:03}.warc*");
+            return Some(Captured { agent: Some(other.to_string()), file, pointer });
+        }
         let path =
             nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer)).ok()?;
         let file = path.strip_prefix(self.dir).unwrap_or(&path).display().to_string();
@@ -333,6 +379,10 @@ pub(crate) fn sort_hosts(hosts: &mut [HostView], sort: HostSort) {
 /// Answers a request about a crawl that does not run, from its files. Only a block or its removal writes anything.
 pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let recorded = Recorded::load(dir)?;
+    if recorded.config.shares_store() {
+        let why = "this agent does not run, and what it knows is in the store of its site: ask one that runs";
+        return Ok(Response::Refused { why: why.to_owned() });
+    }
     let record = match request {
         Request::Block { what } => Some(Record::Block(what.clone())),
         Request::Unblock { what } => Some(Record::Unblock(what.clone())),
@@ -363,7 +413,7 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
         return Ok(report::site(&view));
     }
     agent.start(now, store.stored(), &mut Vec::new());
-    store.hosts(&mut |stored| agent.take_stock(&stored, now))?;
+    Store::hosts(&mut store, &mut |stored| agent.take_stock(&stored, now))?;
     let mut crawl = Crawl {
         agent: &mut agent,
         store: &mut store,

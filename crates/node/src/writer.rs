@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nephila_archive::{Compression, WarcWriter};
+use nephila_archive::{Compression, Recovery, WarcWriter};
 use nephila_core::agent::{Agent, Ticket};
 use nephila_core::record::{Pointer, Record};
 use nephila_core::settings::Settings;
@@ -62,6 +62,9 @@ pub enum WriteError {
     /// The log of fetches failed.
     #[error("cannot write the log of fetches")]
     Log(#[source] std::io::Error),
+    /// A thread could not be started.
+    #[error("cannot start to write")]
+    Thread(#[source] std::io::Error),
     /// There is an archive without its journal.
     #[error(
         "{} holds WARC files, and the journal beside it is missing or empty: put the journal back, or start over with \
@@ -91,7 +94,7 @@ impl WriteError {
             WriteError::Journal(error) | WriteError::Store(error) => {
                 error.kind() == nephila_store::ErrorKind::DiskFull
             }
-            WriteError::Log(error) => nephila_disk::is_full(error),
+            WriteError::Log(error) | WriteError::Thread(error) => nephila_disk::is_full(error),
             WriteError::NoJournal(_) | WriteError::LostPages { .. } => false,
         }
     }
@@ -379,28 +382,42 @@ pub fn open(
     if !others.is_empty() && !config.refetch_missing {
         return Err(WriteError::LostPages { archive: warcs, files: lost_pages::listed(&others) });
     }
-    let shards = config.shards();
-    for shard in 0..shards {
+    for shard in 0..config.shards() {
         if let Some(serial) = pointed.serial_max(shard) {
             recovery.reserve(shard, serial);
         }
     }
-    let start = |shard| -> Result<Archive, WriteError> {
-        let options = warc_options(config, shard);
-        Ok(Archive::new(WarcWriter::start(disk.clone(), warcs.clone(), options, &recovery)?))
-    };
-    let archive = start(0)?;
-    let archives = (1..shards).map(start).collect::<Result<_, _>>()?;
+    let mut archives = start_archives(&disk, dir, config, &recovery)?;
+    let archive = archives.remove(0);
     let log = FetchLog::open(disk, &directory::fetch_log(dir), config.log_roll_bytes, config.log_files_max)
         .map_err(WriteError::Log)?;
-    let pace = Pace {
+    let lost_pages = explained.values().chain(others.values()).sum();
+    let writer = Writer::new(archive, journal, log, pace(config));
+    Ok(Opened { store, writer, archives, lost_pages, pointed })
+}
+
+/// Begins a WARC file for each shard, of which there is at least one.
+pub(crate) fn start_archives(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    config: &Config,
+    recovery: &Recovery,
+) -> Result<Vec<Archive>, WriteError> {
+    let start = |shard| {
+        let options = warc_options(config, shard);
+        Ok(Archive::new(WarcWriter::start(disk.clone(), directory::archive(dir), options, recovery)?))
+    };
+    (0..config.shards()).map(start).collect()
+}
+
+/// How often what is written is handed on.
+pub(crate) fn pace(config: &Config) -> Pace {
+    Pace {
         durability: config.durability,
         settle_delay: config.settle_delay,
         sync_every: config.sync_every,
         sync_bytes: config.sync_bytes,
-    };
-    let lost_pages = explained.values().chain(others.values()).sum();
-    Ok(Opened { store, writer: Writer::new(archive, journal, log, pace), archives, lost_pages, pointed })
+    }
 }
 
 fn has_warcs(disk: &dyn Disk, warcs: &Path) -> Result<bool, WriteError> {
@@ -434,13 +451,19 @@ fn warc_options(config: &Config, shard: u16) -> nephila_archive::Options {
 
 /// What the store may use, and what admission stops at.
 pub(crate) fn store_options(config: &Config) -> FrontierOptions {
-    let Settings { max_depth, max_host_pages, max_urls, seed, .. } = config.settings;
+    let seed = config.settings.seed;
     let memory = usize::try_from(config.store_memory_bytes).unwrap_or(usize::MAX);
     FrontierOptions {
-        limits: StoreLimits { max_depth, max_host_pages, max_urls },
+        limits: store_limits(config),
         secret: if seed == 0 { RandomState::new().hash_one(seed) } else { seed },
         ..FrontierOptions::within(memory)
     }
+}
+
+/// What admission stops at.
+pub(crate) fn store_limits(config: &Config) -> StoreLimits {
+    let Settings { max_depth, max_host_pages, max_urls, .. } = config.settings;
+    StoreLimits { max_depth, max_host_pages, max_urls }
 }
 
 /// The archive's own form of a pointer.

@@ -100,6 +100,8 @@ pub enum Error {
     Unsafe {
         /// What to change, a line each.
         wrong: Vec<String>,
+        /// It may be otherwise in a moment: replicas are missing that may be about to come.
+        may_pass: bool,
     },
     /// No record is at a place.
     #[error("no record is at {place}")]

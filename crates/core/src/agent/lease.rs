@@ -40,8 +40,8 @@ impl Agent {
         self.site.shared.as_ref().is_none_or(|shared| shared.is_valid())
     }
 
-    /// When the lease, if there has to be one, ends.
-    pub(super) fn lease_until(&self) -> Mono {
+    /// When the lease, if there has to be one, ends: nobody may be asked after that.
+    pub fn lease_until(&self) -> Mono {
         self.site.shared.as_ref().map_or(Mono::NEVER, |shared| shared.valid_until)
     }
 

@@ -128,6 +128,13 @@ impl Agent {
         self.flights.values().any(|flight| matches!(&flight.task, super::Task::Page(due) if due.url == *url))
     }
 
+    /// Where the records are of the robots.txt files of a host that is on the workbench.
+    pub fn rules_places(&self, name: &Host) -> Vec<u64> {
+        let host = self.bench.find(name).map(|index| self.bench.host(index));
+        let rules = host.into_iter().flat_map(|host| &host.rules);
+        rules.flat_map(|of| [of.seen, of.rules.as_ref().and_then(|rules| rules.place)]).flatten().collect()
+    }
+
     /// Where in the journal the last answer to a request for the robots.txt of an origin is.
     pub fn robots_seen(&self, origin: &Origin) -> Option<u64> {
         self.bench.host(self.bench.find(&origin.host)?).rules_of(origin)?.seen

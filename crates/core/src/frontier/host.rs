@@ -330,6 +330,12 @@ impl HostMemo {
         self.is_under_way
     }
 
+    /// The places of the records that it refers to.
+    pub fn places(&self) -> impl Iterator<Item = u64> {
+        let places = |of: &RulesMemo| [of.seen, of.rules.as_ref().and_then(|rules| rules.place)];
+        self.rules.iter().flat_map(places).flatten()
+    }
+
     /// As another agent should have it: what only our clock and our journal say is left out, and robots.txt is asked for anew.
     pub fn for_another(self, now: Now) -> HostMemo {
         let rules = |of: RulesMemo| RulesMemo {

@@ -78,7 +78,8 @@ impl Journal {
         Ok(journal)
     }
 
-    fn add(&mut self, record: &Record) {
+    /// Takes in one more record.
+    pub(super) fn add(&mut self, record: &Record) {
         self.known.extend(record.found().iter().map(|found| found.url.clone()));
         let Record::Settled(settled) = record else { return };
         if settled.outcome.is_final() {

@@ -42,7 +42,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub use bench::{BenchOptions, Peer, bench};
-pub use chaos::{ChaosOptions, chaos};
+pub use chaos::{ChaosOptions, ServerFaults, chaos};
 pub use connections::{ConnectionsOptions, connections};
 pub use first_page::{FirstPageOptions, first_page};
 pub use frontier::{FrontierExperiment, WorkOptions, frontier, frontier_work};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::record::{Found, How, LeftOut, Outcome as End, PageFlags, Pointer, Record, Settled};
+use nephila_core::site::AgentId;
 use nephila_core::time::Wall;
 use nephila_core::url::Host;
 use nephila_store::redis::{ClusterOptions, RedisOptions, RedisStore};
@@ -86,6 +87,7 @@ fn open(cluster: &RedisCluster, crawl: &str, partitions: Vec<u16>) -> anyhow::Re
         crawl,
         partitions,
         limits: NO_LIMITS,
+        writer: AgentId::default(),
         accepts_unsafe: false,
         hash_key: None,
     })?)

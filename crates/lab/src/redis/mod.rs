@@ -30,6 +30,8 @@ const SLOTS: u16 = 16_384;
 const HEALTHY_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Keys of which one at least is in the slots of each primary.
+const KEYS_TRIED_MAX: u32 = 64;
 /// Who logs in, where that is asked.
 const USER: &str = "nephila";
 const PASSWORD: &str = "only-for-the-lab";
@@ -113,6 +115,41 @@ impl RedisCluster {
     /// Waits until every server that runs agrees that all slots are served, and each primary has a replica in step.
     pub fn wait_until_whole(&self) -> anyhow::Result<()> {
         eventually("the cluster is not whole", || self.check_whole())
+    }
+
+    /// Whether that is so now.
+    pub fn is_whole(&self) -> bool {
+        self.servers.iter().all(Server::runs) && self.check_whole().is_ok()
+    }
+
+    /// Waits until the replicas have all that their primaries have now.
+    pub fn wait_for_replicas(&self) -> anyhow::Result<()> {
+        let mut primaries = 0;
+        for number in (0..SERVERS).filter(|number| self.servers[*number].runs()) {
+            let mut link = self.link(number)?;
+            if !text(link.ask(cmd("INFO").arg("replication"))?)?.contains("role:master") {
+                continue;
+            }
+            // Replicas confirm what was written over the same connection, and so all that came before it.
+            let is_here = |link: &mut Link, key: u32| -> anyhow::Result<bool> {
+                let answer = link.ask(cmd("SET").arg(format!("lab:{key}")).arg(1))?;
+                Ok(!matches!(answer, Value::ServerError(error) if error.code() == "MOVED"))
+            };
+            let mut is_written = false;
+            for key in 0..KEYS_TRIED_MAX {
+                is_written = is_here(&mut link, key)?;
+                if is_written {
+                    break;
+                }
+            }
+            if is_written {
+                let replicas = accepted(link.ask(cmd("WAIT").arg(1).arg(1_000))?)?;
+                ensure!(matches!(replicas, Value::Int(1..)), "server {number} has no replica in step");
+                primaries += 1;
+            }
+        }
+        ensure!(primaries == PRIMARIES, "there are {primaries} primaries");
+        Ok(())
     }
 
     fn check_whole(&self) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@ mod contact;
 mod layer;
 mod reference;
 mod site;
+mod store;
 pub mod table;
 mod units;
 mod values;
@@ -30,6 +31,7 @@ pub(crate) use layer::NOTES;
 pub use layer::{CONTACT_VARIABLE, Layer, Mistakes, keep_contact, user_file};
 pub use reference::reference;
 pub use site::{NotAPeerAddress, PeerAddress, SiteConfig};
+pub use store::{NoStore, NotAStore, StoreConfig, StoreName, StoreUrl};
 use table::SETTINGS;
 pub use values::Shown;
 
@@ -224,6 +226,7 @@ impl Config {
             ("log-files", self.log_files_max <= 10_000, "must be at most 10000"),
             ("capacity", self.site.capacity > 0, positive),
             ("capacity", self.site.capacity <= 1_000, "must be at most 1000"),
+            ("store-replicas", self.site.store.replicas <= 10, "must be at most 10"),
         ]
     }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use nephila_core::site::{AgentId, SiteSettings};
 
 use super::values::{Codec, Given, Shown};
-use super::{Config, Mistakes};
+use super::{Config, Mistakes, StoreConfig};
 
 /// Agents that a file may list.
 const PEERS_MAX: usize = 256;
@@ -22,11 +22,13 @@ pub struct SiteConfig {
     pub address: Option<PeerAddress>,
     pub peers: Vec<PeerAddress>,
     pub capacity: u16,
+    pub store: StoreConfig,
 }
 
 impl Default for SiteConfig {
     fn default() -> SiteConfig {
-        SiteConfig { identity: None, listen: None, address: None, peers: Vec::new(), capacity: 1 }
+        let (peers, store) = (Vec::new(), StoreConfig::default());
+        SiteConfig { identity: None, listen: None, address: None, peers, capacity: 1, store }
     }
 }
 
@@ -49,6 +51,7 @@ impl Config {
             )),
             Some(_) => {}
         }
+        self.site.store.check(mistakes);
     }
 
     /// What the core is told of the site, for the agent of this number and name.
@@ -61,7 +64,7 @@ impl Config {
             address: address.or(listen.map(|listen| listen.to_string())).unwrap_or_default(),
             capacity: *capacity,
             peers: peers.iter().map(|peer| peer.0.clone()).collect(),
-            shares_store: false,
+            shares_store: self.shares_store(),
         }
     }
 }

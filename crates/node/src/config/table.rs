@@ -259,5 +259,16 @@ settings! {
         common "peers" "HOST:PORT,..." PeerAddresses site.peers:
             "Where agents of the site are reached. Those that are listed begin the site together, when all of them are there; who is not listed joins it. Without any, this agent begins a site alone";
         common "capacity" "N" Count site.capacity: "This agent's share of the hosts, in relation to that of others";
+        common "store" "URL" Word site.store.url:
+            "A Redis or Valkey Cluster for all agents of the site to share: redis://HOST:PORT,HOST:PORT with some of its servers, rediss:// with TLS, rediss://USER@HOST:PORT,... to log in. Without it each agent has a store of its own, in its directory";
+        common "store-name" "NAME" Word site.store.name:
+            "What the crawl is called in the store that agents share, the same for all of them; the site's name if not given";
+        common "store-password" "FILE" File site.store.password: "The file with the password of the user that store names";
+        common "store-ca" "FILE" File site.store.ca: "The authority that the servers' certificates are of, in PEM form; for rediss://";
+        common "store-certificate" "FILE" File site.store.certificate:
+            "The certificate that this agent shows to the servers, in PEM form, if they ask for one";
+        common "store-key" "FILE" File site.store.key: "Its key, in PEM form";
+        advanced "store-replicas" "N" Count site.store.replicas:
+            "How many replicas have to have what counts; each primary needs as many";
     }
 }

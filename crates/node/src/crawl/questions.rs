@@ -3,20 +3,39 @@
 use std::path::Path;
 
 use nephila_core::agent::{Action, Control, Event, MemberView, StopReason};
+use nephila_core::assign::partition_of;
 use nephila_core::record::{Pointer, Record};
 use nephila_core::site::{AgentId, Standing};
+use nephila_core::time::Now;
 use nephila_core::url::{self, Host};
 use nephila_disk::RealDisk;
 use nephila_store::Store;
 use tokio::sync::oneshot;
 
-use super::{Input, Run};
+use super::{Base, Input, Run};
 use crate::asking::{Answer, Ask, Asked, Asker, READ_BYTES_MAX};
 use crate::clock::Clock;
 use crate::control::{Request, Response};
 use crate::directory;
+use crate::shared::Gathered;
 use crate::why::{Crawl, NO_SITE};
 use crate::writer::pointer_of;
+
+/// A question that waits for something to be read, and where its answer goes.
+pub(super) struct Question {
+    ask: Ask,
+    answered: Box<dyn FnOnce(Answer) + Send>,
+}
+
+impl Question {
+    /// The host that it is about, if it is about one.
+    fn host(&self) -> Option<Host> {
+        match &self.ask {
+            Ask::Why { url } => url::parse_seed(url).ok().map(|url| Host::of(&url)),
+            _ => None,
+        }
+    }
+}
 
 impl Run {
     pub(super) fn answer(&mut self, request: Request, reply: oneshot::Sender<Response>) {
@@ -39,7 +58,7 @@ impl Run {
             question => {
                 self.decide_about(&question);
                 // Whoever asked may have gone.
-                let _ = reply.send(self.crawl().answer(&question, now));
+                let _ = reply.send(self.crawl(&mut Gathered::default()).answer(&question, now));
                 return;
             }
         };
@@ -68,10 +87,14 @@ impl Run {
         self.perform(actions);
     }
 
-    fn crawl(&mut self) -> Crawl<'_> {
+    /// What questions are answered from: the agent, and its own store or what was read of the one that it shares.
+    fn crawl<'a>(&'a mut self, gathered: &'a mut Gathered) -> Crawl<'a> {
         Crawl {
             agent: &mut self.agent,
-            store: &mut self.store,
+            store: match &mut self.base {
+                Base::Own(own) => &mut own.store,
+                Base::Shared(_) => gathered,
+            },
             dir: &self.dir,
             running: true,
             stop_reason: None,
@@ -86,8 +109,8 @@ impl Run {
     }
 
     fn decide_about_url(&mut self, url: &str) {
-        let Ok(url) = url::parse_seed(url) else { return };
-        match self.store.decide_host(&Host::of(&url)) {
+        let (Ok(url), Base::Own(own)) = (url::parse_seed(url), &mut self.base) else { return };
+        match own.store.decide_host(&Host::of(&url)) {
             Ok(decided) => self.answers.push_back(Event::Decided(decided)),
             Err(error) => self.fail(&error),
         }
@@ -126,7 +149,7 @@ impl Run {
                 Ok(agent) => answer_later(reply, async move { asker.read(agent, pointer, from).await }),
                 Err(error) => drop(reply.send(Response::Refused { why: error.to_string() })),
             },
-            question => drop(reply.send(self.crawl().answer(&question, now))),
+            question => drop(reply.send(self.crawl(&mut Gathered::default()).answer(&question, now))),
         }
     }
 
@@ -161,18 +184,63 @@ impl Run {
                 let dir = self.dir.clone();
                 tokio::task::spawn_blocking(move || answered(read(&dir, &pointer, from)));
             }
+            Ask::Why { .. } | Ask::Hosts { .. } if matches!(self.base, Base::Shared(_)) => {
+                self.gather(Question { ask, answered: Box::new(answered) });
+            }
             ask => {
                 if let Ask::Why { url } = &ask {
                     self.decide_about_url(url);
                 }
-                answered(self.crawl().tell(&ask, Clock::now()));
+                answered(self.crawl(&mut Gathered::default()).tell(&ask, Clock::now()));
             }
         }
+    }
+
+    /// Has read what a question needs of the store that agents share, on a thread of its own.
+    fn gather(&mut self, question: Question) {
+        let Base::Shared(shared) = &self.base else { return };
+        let (options, inputs) = (shared.options().clone(), self.inputs.clone());
+        let held = self.agent.open_partitions().map(|open| open.iter().collect()).unwrap_or_default();
+        let places = question.host().map(|host| self.agent.rules_places(&host)).unwrap_or_default();
+        tokio::task::spawn_blocking(move || {
+            let gathered = Gathered::read(&options, &question.ask, places, held).map(Box::new);
+            // The loop may have ended; then nobody needs the answer.
+            let _ = inputs.send(Input::Gathered(Box::new(question), gathered));
+        });
+    }
+
+    /// Answers a question with what was read for it.
+    pub(super) fn answer_gathered(
+        &mut self,
+        question: Question,
+        gathered: nephila_store::Result<Box<Gathered>>,
+    ) {
+        let host = question.host();
+        let is_ours =
+            |host: &Host| self.agent.open_partitions().is_none_or(|open| open.contains(partition_of(host)));
+        let answer = match gathered {
+            // Whoever has it knows more, and nothing of it must come to this agent's workbench.
+            Ok(_) if host.as_ref().is_some_and(|host| !is_ours(host)) => {
+                Answer::Refused("its host is just changing hands: ask again".to_owned())
+            }
+            Ok(mut gathered) => {
+                let now = Clock::now();
+                let now = Now { wall: self.agent.calendar(now), ..now };
+                self.crawl(&mut gathered).tell(&question.ask, now)
+            }
+            Err(error) => Answer::Refused(format!("the store cannot be read: {error}")),
+        };
+        (question.answered)(answer);
     }
 
     /// The agent of this name or number, if it may be forgotten.
     fn whom_to_forget(&self, agent: &str) -> Result<AgentId, String> {
         let view = self.agent.site_view(Clock::now()).ok_or(NO_SITE)?;
+        if matches!(self.base, Base::Shared(_)) {
+            return Err(
+                "agents that share a store need not be forgotten: others go on with its hosts".to_owned()
+            );
+        }
         let is_it = |of: &&MemberView| {
             of.id.to_string() == agent || of.member.name == agent && of.member.standing != Standing::Gone
         };

@@ -28,6 +28,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,7 +43,7 @@ use nephila_archive::Content;
 use nephila_core::agent::{Answer, Cut, FetchError, Fetched, Order, Purpose};
 use nephila_core::record::Failure;
 use nephila_core::settings::Private;
-use nephila_core::time::{Now, Wall};
+use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::{Host, Origin};
 use tokio::time::Instant;
 
@@ -105,6 +107,8 @@ pub struct FetchConfig {
     pub idle_connections_max: usize,
     /// For how long.
     pub idle_timeout: Duration,
+    /// Until when anybody may be asked, by the monotonic clock in microseconds. It is looked at last before a request is sent.
+    pub lease_until: Arc<AtomicU64>,
 }
 
 impl Default for FetchConfig {
@@ -132,6 +136,7 @@ impl Default for FetchConfig {
             decode_ratio_max: 100,
             idle_connections_max: 2_048,
             idle_timeout: Duration::from_secs(30),
+            lease_until: Arc::new(AtomicU64::new(Mono::NEVER.0)),
         }
     }
 }
@@ -200,6 +205,7 @@ pub struct Fetcher {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// Those that requests to one host have.
     host_headers: Vec<HostHeader>,
+    lease_until: Arc<AtomicU64>,
 }
 
 /// What is known of a request while it is under way, and stays known when it is broken off.
@@ -311,6 +317,7 @@ impl Fetcher {
             request_timeout: config.request_timeout,
             headers,
             host_headers: config.host_headers,
+            lease_until: config.lease_until,
         }))
     }
 
@@ -350,10 +357,7 @@ impl Fetcher {
         let request = self.request(order)?;
         let origin = Origin::of(&order.url);
         let reservation = self.store.budget.first_block().await;
-        if Clock::now().mono >= order.begin_before {
-            let detail = "it waited for too long to begin".into();
-            return Err(FetchError { failure: Failure::NotTried, detail });
-        }
+        self.check_begin(order.begin_before)?;
         let recording = Recording::new(Rc::clone(&self.store), reservation);
         let deadline = Instant::now() + self.request_timeout;
         let kept = self.kept_connection(&origin, order);
@@ -371,6 +375,8 @@ impl Fetcher {
                 Connection::open(connected, &self.limits, deadline).await?
             }
         };
+        // If this process stood still meanwhile, others may ask the host by now.
+        self.check_begin(Mono(self.lease_until.load(Ordering::Relaxed)))?;
         let address = connection.address();
         let http2 = matches!(connection, Connection::Http2(_));
         let manner = Manner { reused, choosy: order.purpose == Purpose::Page };
@@ -380,6 +386,14 @@ impl Fetcher {
             self.pool.put(origin, connection);
         }
         Ok(Received { recording, cut, address, http2 })
+    }
+
+    /// Whether a request that may begin until then still may.
+    fn check_begin(&self, until: Mono) -> Result<(), FetchError> {
+        if Clock::now().mono < until {
+            return Ok(());
+        }
+        Err(failed(Failure::NotTried, "it waited for too long to begin"))
     }
 
     /// A connection that is open already and may be used.

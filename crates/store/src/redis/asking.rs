@@ -2,6 +2,7 @@
 
 use nephila_core::agent::{StoredHost, Visited};
 use nephila_core::record::{Found, Outcome, Record};
+use nephila_core::site::AgentId;
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url};
 use redis::{Value, cmd};
@@ -14,8 +15,8 @@ use crate::{Known, KnownState, Result};
 const LOOKED_AT_MAX: usize = 2_000;
 
 impl RedisStore {
-    /// All that is known of a URL.
-    pub(super) fn find(&mut self, url: &Url) -> Result<Option<Known>> {
+    /// All that is known of a URL, and which agent has archived the last answer to it.
+    pub fn find(&mut self, url: &Url) -> Result<Option<(Known, Option<AgentId>)>> {
         let (host, print) = (Host::of(url), Fingerprint::of(url).0);
         let record = self.loaded(&host)?;
         let (seen, taken) = self.seen_and_taken(&host, &record, &print)?;
@@ -42,7 +43,8 @@ impl RedisStore {
         };
         let entry = entry.ok_or_else(|| senseless("a URL is not where it should be"))?;
         let state = if is_taken { KnownState::Taken } else { KnownState::Queued };
-        Ok(Some(Known { found: entry.found(), via: self.page(entry.found_in)?, state }))
+        let via = self.page(entry.found_in)?;
+        Ok(Some((Known { found: entry.found(), via, state }, None)))
     }
 
     /// Where a URL was found nearer while it was under way.
@@ -55,8 +57,8 @@ impl RedisStore {
         bytes(answer)?.map(|entry| unpack(&entry)).transpose()
     }
 
-    fn look_back_at(&mut self, place: u64, is_taken: bool) -> Result<Known> {
-        let Record::Settled(settled) = self.read_record(place)? else {
+    fn look_back_at(&mut self, place: u64, is_taken: bool) -> Result<(Known, Option<AgentId>)> {
+        let (Record::Settled(settled), whose) = self.read_record(place)? else {
             return Err(senseless("what settled a URL is not an attempt at one"));
         };
         let (url, depth, how) = (settled.url.clone(), settled.depth, settled.how);
@@ -69,7 +71,7 @@ impl RedisStore {
             }
             _ => KnownState::Settled(Box::new(settled)),
         };
-        Ok(Known { found, via, state })
+        Ok((Known { found, via, state }, whose))
     }
 
     /// The names of hosts of a partition, from a number on, so many at most.

@@ -136,6 +136,11 @@ impl Cluster {
         &self.servers
     }
 
+    /// Who serves a slot, by its number.
+    pub(super) fn server_of(&self, slot: u16) -> u16 {
+        self.slots.get(usize::from(slot)).copied().unwrap_or(NOBODY)
+    }
+
     /// What servers call the script of commits.
     pub(super) fn sha(&self) -> &str {
         &self.sha

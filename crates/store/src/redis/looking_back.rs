@@ -1,6 +1,7 @@
 //! What was written and does not count any more, because the archive lacks it or the reason of a failure is gone.
 
 use nephila_core::record::{Record, Settled};
+use nephila_core::site::AgentId;
 use nephila_core::url::identify;
 use redis::{Value, cmd};
 
@@ -12,6 +13,25 @@ use crate::embedded::{capture_of, forgive};
 use crate::{Reader, Result, without_capture};
 
 impl RedisStore {
+    /// Passes on the records of a partition in their order, each with which agent has its capture.
+    pub fn each_record(
+        &mut self,
+        partition: u16,
+        each: &mut dyn FnMut(Record, Option<AgentId>),
+    ) -> Result<()> {
+        let records = self.partition(partition)?.sums.records;
+        for chunk in 0..records.div_ceil(CHUNK_ENTRIES as u64) {
+            let get = cmd("LRANGE").arg(self.keys.records(partition, chunk)).arg(0).arg(-1).clone();
+            let answer = self.cluster.get_mut().read([(partition, get)])?.pop().unwrap_or(Value::Nil);
+            for (at, entry) in (1..).zip(all_bytes(answer)?) {
+                let place = place_of(partition, chunk * CHUNK_ENTRIES as u64 + at);
+                let (record, whose) = self.unpack_record(place, &entry)?;
+                each(record, whose);
+            }
+        }
+        Ok(())
+    }
+
     /// Has a reader look back at every record of the partitions that are held. What does not count any more is due again.
     ///
     /// Takes as long as there are records. To be done when the archive lacks something, and before anything is taken.
@@ -32,7 +52,7 @@ impl RedisStore {
     }
 
     fn look_back_once(&mut self, place: u64, reader: &mut dyn Reader) -> Result<()> {
-        let mut record = self.read_record(place)?;
+        let mut record = self.read_record(place)?.0;
         let mut was = None;
         if let Some(pointer) = capture_of(&record)
             && !reader.holds(&pointer)

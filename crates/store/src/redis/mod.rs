@@ -36,7 +36,7 @@ use hashbrown::{HashMap, HashSet};
 use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, Record, Settled};
-use nephila_core::site::Partitions;
+use nephila_core::site::{AgentId, Partitions};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 
@@ -79,6 +79,8 @@ pub struct RedisOptions {
     pub partitions: Vec<u16>,
     /// What admission stops at. URLs are counted over these partitions.
     pub limits: StoreLimits,
+    /// Who writes, and so has the captures that its records speak of.
+    pub writer: AgentId,
     /// Settings of the servers that would lose data are accepted. For experiments.
     pub accepts_unsafe: bool,
     /// What texts are hashed with that were met lately. Nobody outside may know it; drawn if it is not given.
@@ -91,7 +93,10 @@ pub struct RedisStore {
     cluster: RefCell<Cluster>,
     keys: Keys,
     limits: StoreLimits,
+    writer: AgentId,
     patience: Duration,
+    /// Nothing is held, and nothing may be written.
+    reads_only: bool,
     partitions: BTreeMap<u16, Partition>,
     hosts: HashMap<Host, HostRecord>,
     /// What they come to.
@@ -131,11 +136,38 @@ impl RedisStore {
         if !options.accepts_unsafe {
             safety::check(cluster.servers(), &options.cluster)?;
         }
-        let mut store = RedisStore {
+        let mut store = RedisStore::new(cluster, options);
+        store.take_over(&options.partitions)?;
+        Ok(store)
+    }
+
+    /// Opens it for questions about hosts of these partitions, whoever holds them. What has been read is not read again, so ask
+    /// soon. Nothing may be asked for that changes something.
+    pub fn open_to_read(options: &RedisOptions) -> Result<RedisStore> {
+        let mut store = RedisStore::new(Cluster::open(options.cluster.clone())?, options);
+        store.reads_only = true;
+        let get = |number: &u16| {
+            (*number, cmd("HMGET").arg(store.keys.partition(*number)).arg(&["e", "v", "s"]).clone())
+        };
+        let commands: Vec<_> = options.partitions.iter().map(get).collect();
+        let answers = store.cluster.get_mut().read(commands)?;
+        for (number, answer) in options.partitions.iter().zip(answers) {
+            // Nobody has written to one that has no number.
+            if let Ok(partition) = held(answer) {
+                store.partitions.insert(*number, partition);
+            }
+        }
+        Ok(store)
+    }
+
+    fn new(cluster: Cluster, options: &RedisOptions) -> RedisStore {
+        RedisStore {
             cluster: RefCell::new(cluster),
             keys: Keys::new(&options.crawl),
             limits: options.limits,
+            writer: options.writer,
             patience: options.cluster.patience,
+            reads_only: false,
             partitions: BTreeMap::new(),
             hosts: HashMap::new(),
             total: Sums::default(),
@@ -154,9 +186,13 @@ impl RedisStore {
             looked_up: HashMap::new(),
             pages: HashMap::new(),
             hand: (0, 0),
-        };
-        store.take_over(&options.partitions)?;
-        Ok(store)
+        }
+    }
+
+    /// The server that serves a partition, as far as is known: what one server does not do now need not be asked of it again for
+    /// another partition.
+    pub fn server_of(&self, partition: u16) -> u16 {
+        self.cluster.borrow().server_of(partition)
     }
 
     /// Takes partitions over from whoever had them, and admits what was found there and not admitted.
@@ -316,11 +352,14 @@ impl RedisStore {
 
     fn keep_record(&mut self, host: Host, answer: Value) -> Result<()> {
         let epoch = self.partition(partition_of(&host))?.epoch;
-        let record = match bytes(answer)? {
+        let mut record = match bytes(answer)? {
             Some(bytes) => unpack(&bytes)?,
             None => HostRecord { epoch, is_new: true, ..HostRecord::default() },
         };
-        let is_again = record.epoch != epoch && (record.taken > 0 || record.is_marked);
+        let mut is_again = record.epoch != epoch && (record.taken > 0 || record.is_marked);
+        if self.reads_only {
+            record.is_under_way |= std::mem::take(&mut is_again);
+        }
         self.hosts.insert(host.clone(), record);
         let put_back = if is_again { self.put_all_back(&host) } else { Ok(()) };
         if put_back.is_err() {
@@ -456,11 +495,11 @@ impl Store for RedisStore {
     }
 
     fn record(&self, place: u64) -> Result<Record> {
-        self.read_record(place)
+        Ok(self.read_record(place)?.0)
     }
 
     fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
-        self.find(url)
+        Ok(self.find(url)?.map(|(known, _)| known))
     }
 
     fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {

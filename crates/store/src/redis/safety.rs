@@ -42,17 +42,24 @@ const RULES: &[Rule] = &[
 
 /// Refuses servers whose settings are not safe, and says which line of which to change.
 pub(super) fn check(servers: &[(String, bool)], options: &ClusterOptions) -> Result<()> {
-    let mut wrong = Vec::new();
+    let (mut wrong, mut lacking) = (Vec::new(), Vec::new());
     for (node, is_primary) in servers {
-        let found = check_server(node, *is_primary, options);
-        wrong.extend(found.map_err(|error| Error::Redis { node: node.clone(), what: error.to_string() })?);
+        let found = check_server(node, *is_primary, options, &mut wrong);
+        lacking.extend(found.map_err(|error| Error::Redis { node: node.clone(), what: error.to_string() })?);
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Error::Unsafe { wrong }) }
+    let may_pass = wrong.is_empty();
+    wrong.append(&mut lacking);
+    if wrong.is_empty() { Ok(()) } else { Err(Error::Unsafe { wrong, may_pass }) }
 }
 
-fn check_server(node: &str, is_primary: bool, options: &ClusterOptions) -> io::Result<Vec<String>> {
+/// Adds what is wrong with the settings of a server. Says what it lacks.
+fn check_server(
+    node: &str,
+    is_primary: bool,
+    options: &ClusterOptions,
+    wrong: &mut Vec<String>,
+) -> io::Result<Option<String>> {
     let mut link = Link::connect(node, &options.link)?;
-    let mut wrong = Vec::new();
     for Rule { name, allowed, why } in RULES {
         let is = setting(&mut link, name)?;
         if !allowed.contains(&is.as_str()) {
@@ -68,10 +75,10 @@ fn check_server(node: &str, is_primary: bool, options: &ClusterOptions) -> io::R
         let online = info.lines().filter(|line| line.starts_with("slave") && line.contains("state=online"));
         let (online, needed) = (online.count(), options.replicas as usize);
         if online < needed {
-            wrong.push(format!("{node} has {online} replicas in step and needs {needed}: add some"));
+            return Ok(Some(format!("{node} has {online} replicas in step and needs {needed}: add some")));
         }
     }
-    Ok(wrong)
+    Ok(None)
 }
 
 fn setting(link: &mut Link, name: &str) -> io::Result<String> {

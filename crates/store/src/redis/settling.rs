@@ -1,6 +1,9 @@
 //! Records: written with all that follows from them at their own place, and read.
 
+use std::borrow::Borrow;
+
 use nephila_core::record::{Found, How, Outcome, Record, RobotsOutcome, Settled};
+use nephila_core::site::AgentId;
 use nephila_core::url::{Host, identify};
 use redis::{Cmd, Value, cmd};
 
@@ -12,12 +15,15 @@ use super::values::{
     partition_and_number, place_of, senseless, unpack,
 };
 use super::{PAGES_MAX, RedisStore, partition_of};
+use crate::embedded::capture_of;
 use crate::{Error, Result};
 
 /// What stands before a record that lies with others,
 const WHOLE: u8 = 0;
 /// and before one that does not.
 const IN_PARTS: u8 = 1;
+/// Added to either: then follows which agent has its capture.
+const ARCHIVED: u8 = 2;
 /// A record that is longer does not lie with others.
 const WITH_OTHERS_BYTES_MAX: usize = 4 << 10;
 
@@ -39,8 +45,8 @@ impl RedisStore {
 
     /// Writes several records, and asks before it does for all that it has to know. Adds their places to `places`; after an error
     /// those that are not among them have not been written.
-    pub fn append_all(&mut self, records: &[Record], places: &mut Vec<u64>) -> Result<()> {
-        let settled = records.iter().filter_map(|record| match record {
+    pub fn append_all<R: Borrow<Record>>(&mut self, records: &[R], places: &mut Vec<u64>) -> Result<()> {
+        let settled = records.iter().filter_map(|record| match record.borrow() {
             Record::Settled(settled) => identify(&settled.url),
             _ => None,
         });
@@ -59,7 +65,7 @@ impl RedisStore {
             self.looked_up.insert(print, read_seen_and_taken(record, &mut answers)?);
         }
         let appended = records.iter().try_for_each(|record| {
-            places.push(self.append(record)?);
+            places.push(self.append(record.borrow())?);
             Ok(())
         });
         self.looked_up.clear();
@@ -99,13 +105,18 @@ impl RedisStore {
             plan.add("HSET", self.keys.outbox(partition), 2, words.collect());
         }
         let bytes = pack(&without_links(record))?;
-        let mut entry = vec![WHOLE];
+        let whose = capture_of(record).map(|_| self.writer.0);
+        let head = |kind: u8| match &whose {
+            Some(agent) => [&[kind | ARCHIVED], &agent[..]].concat(),
+            None => vec![kind],
+        };
+        let mut entry = head(WHOLE);
         if bytes.len() <= WITH_OTHERS_BYTES_MAX {
             entry.extend(bytes);
         } else {
             let parts = bytes.chunks(PART_BYTES);
             let in_parts = InParts { parts: parts.len() as u32, page: page_of(record) };
-            entry = [vec![IN_PARTS], pack(&in_parts)?].concat();
+            entry = [head(IN_PARTS), pack(&in_parts)?].concat();
             for (part, bytes) in parts.enumerate() {
                 plan.set(self.keys.part(partition, number, part), bytes.to_vec());
             }
@@ -200,23 +211,24 @@ impl RedisStore {
         commands
     }
 
-    /// The record at a place.
-    pub(super) fn read_record(&self, place: u64) -> Result<Record> {
-        let (partition, number) = partition_and_number(place);
-        let missing = || Error::NoRecord { place };
+    /// The record at a place, and which agent has its capture.
+    pub fn read_record(&self, place: u64) -> Result<(Record, Option<AgentId>)> {
         let answer = self.cluster.borrow_mut().read([self.get_entry(place)])?.pop().unwrap_or(Value::Nil);
-        let entry = bytes(answer)?.ok_or_else(missing)?;
-        match entry.split_first() {
-            Some((&WHOLE, bytes)) => unpack(bytes),
-            Some((&IN_PARTS, bytes)) => {
-                let in_parts: InParts = unpack(bytes)?;
-                let get = |part| (partition, cmd("GET").arg(self.keys.part(partition, number, part)).clone());
-                let parts = (0..in_parts.parts as usize).map(get);
-                let parts = all_bytes(Value::Array(self.cluster.borrow_mut().read(parts)?))?;
-                unpack(&parts.concat())
-            }
-            _ => Err(senseless("a record is of an unknown kind")),
+        self.unpack_record(place, &bytes(answer)?.ok_or(Error::NoRecord { place })?)
+    }
+
+    /// The record of which this lies at its place.
+    pub(super) fn unpack_record(&self, place: u64, entry: &[u8]) -> Result<(Record, Option<AgentId>)> {
+        let (partition, number) = partition_and_number(place);
+        let (kind, whose, bytes) = read_head(entry)?;
+        if kind == WHOLE {
+            return Ok((unpack(bytes)?, whose));
         }
+        let in_parts: InParts = unpack(bytes)?;
+        let get = |part| (partition, cmd("GET").arg(self.keys.part(partition, number, part)).clone());
+        let parts = (0..in_parts.parts as usize).map(get);
+        let parts = all_bytes(Value::Array(self.cluster.borrow_mut().read(parts)?))?;
+        Ok((unpack(&parts.concat())?, whose))
     }
 
     /// Asks for what lies at a place, which is nothing at places that were never given.
@@ -247,9 +259,9 @@ impl RedisStore {
         let commands: Vec<_> = missing.iter().map(|place| self.get_entry(*place)).collect();
         let answers = self.cluster.get_mut().read(commands)?;
         for (place, answer) in missing.into_iter().zip(answers) {
-            let page = match bytes(answer)?.as_deref().and_then(<[u8]>::split_first) {
-                Some((&WHOLE, bytes)) => page_of(&unpack(bytes)?),
-                Some((_, bytes)) => unpack::<InParts>(bytes)?.page,
+            let page = match bytes(answer)?.as_deref().map(read_head).transpose()? {
+                Some((WHOLE, _, bytes)) => page_of(&unpack(bytes)?),
+                Some((_, _, bytes)) => unpack::<InParts>(bytes)?.page,
                 None => None,
             };
             self.pages.insert(place, page);
@@ -264,6 +276,23 @@ impl RedisStore {
         let (chunk, at) = ((number - 1) / CHUNK_ENTRIES as u64, (number - 1) % CHUNK_ENTRIES as u64);
         plan.add("LSET", self.keys.records(partition, chunk), 2, vec![at.to_string().into_bytes(), entry]);
         Ok(())
+    }
+}
+
+/// Of what lies at a place: its kind, which agent has the capture, and the rest.
+fn read_head(entry: &[u8]) -> Result<(u8, Option<AgentId>, &[u8])> {
+    let unknown = || senseless("a record is of an unknown kind");
+    let (kind, rest) = entry.split_first().ok_or_else(unknown)?;
+    let (whose, rest) = match kind & ARCHIVED {
+        0 => (None, rest),
+        _ => {
+            let (agent, rest) = rest.split_first_chunk().ok_or_else(unknown)?;
+            (Some(AgentId(*agent)), rest)
+        }
+    };
+    match kind & !ARCHIVED {
+        kind @ (WHOLE | IN_PARTS) => Ok((kind, whose, rest)),
+        _ => Err(unknown()),
     }
 }
 

@@ -12,7 +12,7 @@ use super::values::{
     senseless, unpack,
 };
 use super::{RedisStore, partition_of};
-use crate::Result;
+use crate::{Error, Result};
 
 /// URLs that are handed over at once.
 const TAKEN_MAX: usize = 500;
@@ -32,12 +32,11 @@ impl Taking {
 }
 
 impl RedisStore {
-    pub(super) fn take_of(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
+    /// Begins to hand over what [`Store::take`] says when it is confirmed, so that several need be confirmed but once. What was
+    /// begun and not said is said to the next who asks, whatever it asks for.
+    pub fn begin_take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<()> {
         if self.handed.contains_key(host) {
-            self.flush_partition(partition_of(host))?;
-            if let Some(taken) = self.handed.remove(host) {
-                return Ok(taken);
-            }
+            return Ok(());
         }
         self.recall(host, now)?;
         let record = self.loaded(host)?;
@@ -67,18 +66,18 @@ impl RedisStore {
             let via = self.pages.get(&entry.found_in).cloned().flatten();
             due.push(entry.due(via)?);
         }
-        let taken = Taken { host: host.clone(), due, left, next, memo };
+        self.handed.insert(host.clone(), Taken { host: host.clone(), due, left, next, memo });
         if plan.words() == 0 {
-            return Ok(taken);
+            return Ok(());
         }
-        self.commit(partition_of(host), plan, vec![(host.clone(), record)])?;
-        // That something of this host may be under way must be known to whoever comes after us. If that is not confirmed in
-        // time, the next who asks is told.
-        if let Err(error) = self.flush_partition(partition_of(host)) {
-            self.handed.insert(host.clone(), taken);
-            return Err(error);
-        }
-        Ok(taken)
+        self.commit(partition_of(host), plan, vec![(host.clone(), record)])
+    }
+
+    pub(super) fn take_of(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
+        self.begin_take(host, max, fresh_first, now)?;
+        // That something of this host may be under way must be known to whoever comes after us.
+        self.flush_partition(partition_of(host))?;
+        self.handed.remove(host).ok_or(Error::Fenced { partition: partition_of(host) })
     }
 
     /// Takes those that come back.

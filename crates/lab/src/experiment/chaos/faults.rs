@@ -16,6 +16,8 @@ pub(super) enum Fault {
     Join,
     /// Killed, and gone for good with its disk.
     Lose,
+    /// A primary of the store that they share is killed, and started again.
+    KillPrimary,
 }
 
 /// All that will happen, in its order.
@@ -38,6 +40,10 @@ pub(super) fn faults(options: &ChaosOptions) -> Vec<(Duration, Fault)> {
             break;
         }
         faults.push((at, Fault::Stop { lasts: options.stop_for }));
+    }
+    if let Some(servers) = &options.servers {
+        let times = (1..).map(|number| servers.kill_every * number).take_while(|at| *at < span);
+        faults.extend(times.map(|at| (at, Fault::KillPrimary)));
     }
     if options.join {
         faults.push((span / 3, Fault::Join));

@@ -3,16 +3,20 @@
 
 mod faults;
 mod lost;
+mod servers;
 mod witness;
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use nephila_node::{control::Request, directory};
 use rustix::process::Signal;
 
+pub use self::servers::ServerFaults;
 use self::{
     faults::{Fault, faults},
     lost::Lost,
+    servers::Servers,
     witness::Witness,
 };
 use super::{
@@ -70,6 +74,8 @@ pub struct ChaosOptions {
     pub join: bool,
     /// An agent is lost with its disk when a third of the time has passed, and forgotten.
     pub lose: bool,
+    /// The agents share a store in a Redis Cluster, and this happens to its servers.
+    pub servers: Option<ServerFaults>,
 }
 
 impl Default for ChaosOptions {
@@ -87,6 +93,7 @@ impl Default for ChaosOptions {
             stop_for: seconds(60),
             join: false,
             lose: false,
+            servers: None,
         }
     }
 }
@@ -120,7 +127,8 @@ pub fn chaos(setup: &Setup, options: &ChaosOptions) -> anyhow::Result<Outcome> {
         ip_delay_ms: 0,
         ..WebConfig::default()
     })?;
-    let mut chaos = Chaos::new(setup, options, &place, &web, delay)?;
+    let servers = options.servers.as_ref().map(Servers::start).transpose()?;
+    let mut chaos = Chaos::new(setup, options, &place, &web, servers)?;
     chaos.begin()?;
     chaos.suffer()?;
     let mut outcome = Outcome::new("chaos");
@@ -142,6 +150,8 @@ struct Chaos<'a> {
     options: &'a ChaosOptions,
     web: &'a Web,
     agents: Agents,
+    /// The store that they share, if they do.
+    servers: Option<Servers>,
     witness: Witness,
     /// Says whom a fault hits.
     mix: Mix,
@@ -165,10 +175,12 @@ impl<'a> Chaos<'a> {
         options: &'a ChaosOptions,
         place: &Place,
         web: &'a Web,
-        delay: Duration,
+        servers: Option<Servers>,
     ) -> anyhow::Result<Chaos<'a>> {
-        let settings =
-            format!("delay = {:?}\nip-delay = \"0s\"\nwarc-size = {WARC_BYTES:?}\nshards = 1\n", show(delay));
+        let delay = show(options.delay());
+        let mut settings =
+            format!("delay = {delay:?}\nip-delay = \"0s\"\nwarc-size = {WARC_BYTES:?}\nshards = 1\n");
+        settings += &servers.as_ref().map(Servers::settings).unwrap_or_default();
         let count = options.agents + usize::from(options.join);
         let agents = Agents::new(setup, place.path(), web, (options.agents, count), &settings)?;
         Ok(Chaos {
@@ -176,6 +188,7 @@ impl<'a> Chaos<'a> {
             options,
             web,
             agents,
+            servers,
             witness: Witness::new(count),
             mix: Mix::new(&[options.seed, 0xc4a1]),
             reliefs: Vec::new(),
@@ -210,13 +223,19 @@ impl<'a> Chaos<'a> {
     /// All faults, and the end of each.
     fn suffer(&mut self) -> anyhow::Result<()> {
         let mut faults = faults(self.options).into_iter().peekable();
-        while faults.peek().is_some() || !self.reliefs.is_empty() {
+        while faults.peek().is_some()
+            || !self.reliefs.is_empty()
+            || self.servers.as_ref().is_some_and(Servers::are_hit)
+        {
             let now = Instant::now();
             if let Some((_, fault)) = faults.next_if(|(at, _)| self.began + *at <= now) {
                 self.happen(fault)?;
             }
             self.relieve()?;
             self.tell_of_loss();
+            if let Some(servers) = &mut self.servers {
+                servers.tend(self.web)?;
+            }
             self.ended_by_themselves.extend(self.agents.ended()?);
             if self.said.elapsed() >= SAY_EVERY {
                 self.say_how_things_are();
@@ -265,6 +284,9 @@ impl<'a> Chaos<'a> {
             self.setup.say("one more agent joins");
             return self.agents.start(self.agents.list.len() - 1);
         }
+        if fault == Fault::KillPrimary {
+            return self.kill_primary();
+        }
         let Some(index) = self.victim() else {
             self.in_vain += 1;
             return Ok(());
@@ -274,12 +296,18 @@ impl<'a> Chaos<'a> {
                 let hit = self.agents.kill(index)?;
                 self.kills += u32::from(hit);
                 self.in_vain += u32::from(!hit);
-                self.witness.look(index, &self.agents.list[index], self.web)?;
+                match &mut self.servers {
+                    Some(servers) => servers.killed(&self.agents.list[index], self.web),
+                    None => self.witness.look(index, &self.agents.list[index], self.web)?,
+                }
                 (back_after, Relief::Start)
             }
             Fault::Stop { lasts } => {
                 self.signal(index, Signal::STOP)?;
                 self.stops += 1;
+                if let Some(servers) = &mut self.servers {
+                    servers.disturbed();
+                }
                 (lasts, Relief::Continue)
             }
             Fault::Lose => {
@@ -292,10 +320,19 @@ impl<'a> Chaos<'a> {
                 self.lost = Some(Lost::new(index));
                 return Ok(());
             }
-            Fault::Join => return Ok(()),
+            Fault::Join | Fault::KillPrimary => return Ok(()),
         };
         self.reliefs.push((Instant::now() + lasts, index, relief));
         Ok(())
+    }
+
+    /// Looks at what the store holds, and then kills a primary of it.
+    fn kill_primary(&mut self) -> anyhow::Result<()> {
+        let Some(servers) = &mut self.servers else { return Ok(()) };
+        if let Some(seen) = servers.read(&self.agents.list, self.web) {
+            self.witness.look_at_store(seen, self.web);
+        }
+        servers.kill_primary(&mut self.mix)
     }
 
     fn signal(&self, index: usize, signal: Signal) -> anyhow::Result<()> {
@@ -323,6 +360,9 @@ impl<'a> Chaos<'a> {
         let mut why = String::new();
         while looks < LOOKS && Instant::now() < until && self.ended_by_themselves.is_empty() {
             self.tell_of_loss();
+            if let Some(servers) = &mut self.servers {
+                servers.tend(self.web)?;
+            }
             match self.agents.unfinished() {
                 None => looks += 1,
                 Some(unfinished) => (looks, why) = (0, unfinished),
@@ -346,7 +386,15 @@ impl<'a> Chaos<'a> {
     }
 
     fn report(mut self, outcome: &mut Outcome) -> anyhow::Result<()> {
-        self.witness.look_again(&self.agents.list, self.web)?;
+        match &mut self.servers {
+            Some(servers) => {
+                let seen = servers.read(&self.agents.list, self.web).context("the store cannot be read")?;
+                self.witness.look_at_store(seen, self.web);
+                self.witness.look_at_archives(&self.agents.list);
+                servers.report(self.options.delay(), outcome);
+            }
+            None => self.witness.look_again(&self.agents.list, self.web)?,
+        }
         let verdict = self.web.verdict();
         let (last, all) = (self.requests_at_last, verdict.requests);
         outcome.bar("requests before the last fault", format!("< {all}"), last, last < all);

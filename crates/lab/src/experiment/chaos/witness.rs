@@ -57,6 +57,23 @@ impl Witness {
         Ok(())
     }
 
+    /// Looks at what the store holds that the agents share: of each agent what it has archived.
+    pub(super) fn look_at_store(&mut self, journals: Vec<Journal>, web: &Web) {
+        self.again.extend(self.repeats.of_settled(web, &self.settled));
+        let settled: HashSet<String> =
+            journals.iter().flat_map(|journal| journal.settled.iter().cloned()).collect();
+        self.forgotten.extend(self.settled.difference(&settled).cloned());
+        (self.settled, self.journals) = (settled, journals);
+    }
+
+    /// Looks whether the agents' archives have all that the store says they have.
+    pub(super) fn look_at_archives(&mut self, agents: &[Agent]) {
+        for (journal, agent) in self.journals.iter().zip(agents) {
+            let not_whole = journal.not_whole(&agent.out, 0).into_iter();
+            self.not_whole.extend(not_whole.map(|why| format!("{}: {why}", agent.name)));
+        }
+    }
+
     /// The disk of an agent that is down is about to be removed: what it alone knew may be fetched again, or not at all.
     pub(super) fn lose(&mut self, index: usize) {
         let journal = std::mem::take(&mut self.journals[index]);

@@ -7,7 +7,6 @@
 //! everything is compared with what the web held.
 
 mod faults;
-mod keeper;
 mod station;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +16,7 @@ use nephila_core::agent::{Control, Event, FetchId, StopReason};
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::record::Outcome;
 use nephila_core::settings::Settings;
-use nephila_core::site::Beat;
+use nephila_core::site::{AgentId, Beat};
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::{Host, Url};
 use nephila_store::redis::{RedisOptions, RedisStore};
@@ -122,6 +121,7 @@ fn options(redis: &SimRedis, client: usize, seed: u64) -> RedisOptions {
         crawl: String::new(),
         partitions: Vec::new(),
         limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
+        writer: AgentId::from(client as u64),
         accepts_unsafe: true,
         hash_key: Some(seed),
     }

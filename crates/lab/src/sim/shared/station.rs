@@ -8,6 +8,7 @@ use nephila_core::agent::{
     Ticket,
 };
 use nephila_core::assign::partition_of;
+use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Failure, Pointer, Record};
 use nephila_core::scope::{Scope, ScopeKind};
 use nephila_core::settings::Settings;
@@ -15,6 +16,7 @@ use nephila_core::site::{AgentId, Beat, Message, SiteSettings};
 use nephila_core::time::Mono;
 use nephila_core::url::Host;
 use nephila_node::config::Config;
+use nephila_node::shared::{Keeper, Task};
 use nephila_store::redis::{RedisLeases, RedisOptions};
 
 use super::super::driver::{Broken, InFlight, broken};
@@ -24,7 +26,6 @@ use super::super::site::network::Parcel;
 use super::super::web::{Meaning, Reply};
 use super::super::{Promise, SharedBug};
 use super::faults::Fault;
-use super::keeper::{Keeper, Task};
 use super::{FAULTS_FOR, Happening, SOON, Sim, ToProcess, options};
 use crate::redis::simulated::{SHARDS, SimRedis};
 
@@ -128,7 +129,6 @@ impl Station {
 impl Sim<'_> {
     pub(super) fn open(&mut self, index: usize) -> Result<(), Broken> {
         let clock = self.clock(index);
-        let forgets = self.bug == Some(SharedBug::ForgetsDelays);
         let station = &mut self.stations[index];
         if station.process.is_some() {
             return Ok(());
@@ -140,7 +140,7 @@ impl Sim<'_> {
         agent.start(clock, Default::default(), &mut actions);
         station.process = Some(Process {
             agent,
-            keeper: Keeper::new(station.store.clone(), forgets),
+            keeper: Keeper::new(station.store.clone(), None),
             in_flight: BTreeMap::new(),
             held: BTreeMap::new(),
             exchanges: BTreeMap::new(),
@@ -204,45 +204,63 @@ impl Sim<'_> {
     }
 
     pub(super) fn keep_working(&mut self, index: usize) -> Result<(), Broken> {
-        let clock = self.clock(index);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         process.works = false;
-        let wall = process.agent.calendar(clock);
-        process.keeper.work(wall);
+        process.keeper.work();
         let keeper = &mut process.keeper;
-        if let Some(what) = keeper.broken.take() {
+        if let Some(what) = keeper.broken() {
             return Err((Promise::NothingLost, format!("the store of agent {index} cannot be used: {what}")));
         }
-        let (said, durable) = (std::mem::take(&mut keeper.said), std::mem::take(&mut keeper.durable));
-        let (took_over, under_way) =
-            (std::mem::take(&mut keeper.took_over), std::mem::take(&mut keeper.under_way));
+        let mut said = keeper.said();
         let is_idle = keeper.is_idle();
-        if under_way > 0 {
-            self.reach("a host left alone for another's fetch");
-        }
-        self.taken_over(index, &took_over);
-        self.drop_refused(index);
+        self.note_takeovers(index, &mut said);
+        self.drop_refused(index, &said);
         for event in said {
             self.count(index, &event);
+            if let Event::Recorded { ticket, place, record } = &event {
+                let station = &mut self.stations[index];
+                let Some(process) = &mut station.process else { return Ok(()) };
+                self.lost.acknowledged(record, Level::Disk);
+                if !record.found().is_empty() {
+                    self.found_by.insert(*place, (index, station.life));
+                }
+                if let Some(exchange) = process.exchanges.remove(ticket) {
+                    self.polite.kept(exchange, Level::Disk);
+                    self.twice.kept(exchange, Level::Disk);
+                }
+            }
             self.tell(index, event)?;
-        }
-        for (ticket, place, record) in durable {
-            let station = &mut self.stations[index];
-            let Some(process) = &mut station.process else { return Ok(()) };
-            self.lost.acknowledged(&record, Level::Disk);
-            if !record.found().is_empty() {
-                self.found_by.insert(place, (index, station.life));
-            }
-            if let Some(exchange) = process.exchanges.remove(&ticket) {
-                self.polite.kept(exchange, Level::Disk);
-                self.twice.kept(exchange, Level::Disk);
-            }
-            self.tell(index, Event::Recorded { ticket, place, record })?;
         }
         if !is_idle {
             self.wake_keeper(index);
         }
         Ok(())
+    }
+
+    /// Looks for what was taken over, and for hosts that another may still be at.
+    fn note_takeovers(&mut self, index: usize, said: &mut [Event]) {
+        let forgets = self.bug == Some(SharedBug::ForgetsDelays);
+        let mut partitions = Vec::new();
+        for event in said {
+            let memos: Vec<&mut Option<HostMemo>> = match event {
+                Event::Shared(SharedEvent::TookOver { partitions: taken, .. }) => {
+                    partitions.extend(taken.iter().copied());
+                    continue;
+                }
+                Event::Taken(taken) => vec![&mut taken.memo],
+                Event::Visited(visited) => visited.hosts.iter_mut().map(|host| &mut host.memo).collect(),
+                _ => continue,
+            };
+            for memo in memos {
+                if forgets {
+                    // Nobody says that they may still be asked.
+                    *memo = None;
+                } else if memo.as_ref().is_some_and(HostMemo::is_under_way) {
+                    self.reach("a host left alone for another's fetch");
+                }
+            }
+        }
+        self.taken_over(index, &partitions);
     }
 
     /// Partitions were taken over: what others have received of their hosts and not written down was in flight.
@@ -267,11 +285,14 @@ impl Sim<'_> {
     }
 
     /// What was refused was in flight, too.
-    fn drop_refused(&mut self, index: usize) {
+    fn drop_refused(&mut self, index: usize, said: &[Event]) {
         let Some(process) = &mut self.stations[index].process else { return };
-        let refused = std::mem::take(&mut process.keeper.refused);
+        let refused = said.iter().filter_map(|event| match event {
+            Event::Shared(SharedEvent::Refused { ticket, .. }) => Some(ticket),
+            _ => None,
+        });
         let exchanges: BTreeSet<Exchange> =
-            refused.iter().filter_map(|ticket| process.exchanges.remove(ticket)).collect();
+            refused.filter_map(|ticket| process.exchanges.remove(ticket)).collect();
         if !exchanges.is_empty() {
             self.reach("fenced with records on their way");
             let theirs = |exchange: Exchange| exchanges.contains(&exchange);
@@ -321,85 +342,74 @@ impl Sim<'_> {
 
     fn perform(&mut self, index: usize, actions: Vec<Action>) -> Result<(), Broken> {
         let life = self.stations[index].life;
+        let clock = self.clock(index);
         for action in actions {
             note_action(&mut self.trace, self.now, index, &action);
-            let task = match action {
-                Action::Admit { place, record } => Task::Admit { place, record },
-                Action::Decide => Task::Decide,
-                Action::Take { host, max, fresh_first } => Task::Take { host, max, fresh_first },
-                Action::Keep { host, memo, away_until } => Task::Keep { host, memo, away_until },
-                Action::Visit { max } => Task::Visit { max },
-                Action::Recall { host, place } => Task::Recall { host, place },
-                Action::PutBack { host, due } => Task::PutBack { host, due },
-                Action::Shared(action) => match self.shared(index, life, action) {
-                    Some(task) => task,
-                    None => continue,
-                },
-                Action::Write { ticket, record, fetch } => self.archive(index, ticket, record, fetch),
-                Action::Send { to, message } => {
-                    self.send(index, &to, message);
-                    continue;
-                }
-                Action::Resolve { host } => {
-                    let wait = Duration::from_millis(1 + self.random.below(60));
-                    self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
-                    continue;
-                }
-                Action::Fetch(order) => {
-                    self.fetch(index, order)?;
-                    continue;
-                }
-                Action::Abandon(fetch) => {
-                    self.abandon(index, fetch);
-                    continue;
-                }
-                Action::End(_) => {
-                    self.reach("an agent left");
-                    self.end(index);
-                    return Ok(());
-                }
-                Action::Export { .. } | Action::Reread { .. } => {
-                    return Err((Promise::Bounded, format!("agent {index} has no store of its own")));
-                }
+            let Some(process) = &self.stations[index].process else { return Ok(()) };
+            let task = match Task::of(action, process.agent.calendar(clock)) {
+                Ok(task) => Some(self.with_bugs(index, task)),
+                Err(other) => self.act(index, life, *other)?,
             };
-            if let Some(process) = &mut self.stations[index].process {
+            if let (Some(task), Some(process)) = (task, &mut self.stations[index].process) {
                 process.keeper.push(task);
+                self.wake_keeper(index);
             }
-            self.wake_keeper(index);
         }
         Ok(())
     }
 
-    fn shared(&mut self, index: usize, life: u64, action: SharedAction) -> Option<Task> {
-        Some(match action {
-            SharedAction::Beat(beat) => {
+    /// Some tasks are done wrong on purpose, and now and then something goes wrong just then.
+    fn with_bugs(&mut self, index: usize, task: Task) -> Task {
+        match task {
+            Task::Keep { host, away_until, .. } if self.bug == Some(SharedBug::ForgetsDelays) => {
+                Task::Keep { host, memo: None, away_until }
+            }
+            Task::TakeOver { .. } => {
+                self.strike_now(index, 3);
+                task
+            }
+            Task::LetGo { .. } => {
+                self.strike_now(index, 4);
+                task
+            }
+            task => task,
+        }
+    }
+
+    /// Performs what is not for the store, or not for the store alone.
+    fn act(&mut self, index: usize, life: u64, action: Action) -> Result<Option<Task>, Broken> {
+        match action {
+            Action::Shared(SharedAction::Beat(beat)) => {
                 let wait = self.latency(index);
                 self.after(wait, Happening::Beat(index, life, beat));
-                return None;
             }
-            SharedAction::Forget => {
-                let process = self.stations[index].process.as_mut()?;
+            Action::Shared(SharedAction::Forget) => {
+                let Some(process) = &mut self.stations[index].process else { return Ok(None) };
                 process.keeper.forget();
-                process.answers.append(&mut process.keeper.said);
+                let said = process.keeper.said();
                 self.reach("fenced");
-                self.drop_refused(index);
-                return None;
+                self.drop_refused(index, &said);
+                if let Some(process) = &mut self.stations[index].process {
+                    process.answers.extend(said);
+                }
             }
-            SharedAction::TakeOver { incarnation, partitions } => {
-                self.strike_now(index, 3);
-                Task::TakeOver { incarnation, partitions }
+            Action::Write { ticket, record, fetch } => {
+                return Ok(Some(self.archive(index, ticket, record, fetch)));
             }
-            SharedAction::LetGo { incarnation, partitions } => {
-                self.strike_now(index, 4);
-                Task::LetGo { incarnation, partitions, gone: 0 }
+            Action::Send { to, message } => self.send(index, &to, message),
+            Action::Resolve { host } => {
+                let wait = Duration::from_millis(1 + self.random.below(60));
+                self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
             }
-            SharedAction::TakeElsewhere { max } => Task::TakeElsewhere { max },
-            SharedAction::Offer { from, batch, found } => {
-                Task::Offer { from, batch, found, is_offered: false }
+            Action::Fetch(order) => self.fetch(index, order)?,
+            Action::Abandon(fetch) => self.abandon(index, fetch),
+            Action::End(_) => {
+                self.reach("an agent left");
+                self.end(index);
             }
-            SharedAction::Acknowledge { places } => Task::Acknowledge { places },
-            SharedAction::Mark { host } => Task::Mark { host },
-        })
+            other => return Err((Promise::Bounded, format!("agent {index} has no store for {other:?}"))),
+        }
+        Ok(None)
     }
 
     /// Some moments are short: now and then something goes wrong on purpose just then.

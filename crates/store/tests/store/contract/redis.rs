@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nephila_core::assign::partition_of;
 use nephila_core::record::Record;
+use nephila_core::site::AgentId;
 use nephila_lab::redis::simulated::SimRedis;
 use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
 use nephila_store::StoreLimits;
@@ -40,6 +41,7 @@ pub(crate) fn options(limits: StoreLimits) -> RedisOptions {
         crawl: format!("c{}:", CRAWLS.fetch_add(1, Ordering::Relaxed)),
         partitions: partitions(),
         limits,
+        writer: AgentId::default(),
         accepts_unsafe: true,
         hash_key: None,
     }
@@ -92,6 +94,7 @@ impl Harness for OnSimRedis {
             crawl: String::new(),
             partitions: partitions(),
             limits,
+            writer: AgentId::default(),
             accepts_unsafe: true,
             hash_key: Some(seed),
         };

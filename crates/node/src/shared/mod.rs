@@ -1,0 +1,271 @@
+//! The store that the agents of a site share, and the threads that talk to it.
+//!
+//! Captures are archived beside the agent, by a thread for each shard; then their records go to the thread of the store
+//! ([`keeper`]), which does what has come together since it looked last, waits until the replicas have it, and tells the agent.
+//! The lease is renewed by a thread with connections of its own, so that a slow store does not cost it. Nobody waits for
+//! any of them.
+
+mod gathered;
+mod keeper;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nephila_core::agent::{Action, Event, SharedAction, SharedEvent};
+use nephila_core::site::Beat;
+use nephila_core::time::Wall;
+use nephila_disk::{Disk, RealDisk};
+use nephila_store::redis::{ClusterOptions, RedisLeases, RedisOptions, RedisStore};
+use nephila_store::{Error, Result};
+
+use crate::archiving::{Archiving, Syncing};
+use crate::config::{Config, Durability};
+use crate::directory;
+use crate::display::note;
+use crate::fetch_log::FetchLog;
+use crate::writer::{Job, Pace, WriteError, pace, start_archives};
+
+pub(crate) use gathered::Gathered;
+pub use keeper::{Keeper, Task};
+
+/// How long the store may take to be there when an agent starts: a primary may just be failing over.
+const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked for meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How soon what could not be done is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+/// What is done together at most.
+const TASKS_MAX: usize = 4_096;
+/// How long a beat may wait for servers, so that the next one is not late.
+const BEAT_PATIENCE: Duration = Duration::from_millis(700);
+/// How long they may take to answer one.
+const BEAT_ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// What the thread of the store is asked to do.
+enum Asked {
+    Task(Box<Task>),
+    Write(Box<Job>),
+    /// Everything is forgotten: the agent was fenced.
+    Forget,
+    /// A shard can archive nothing more.
+    ArchiveFailed,
+}
+
+/// What the thread of the store says.
+pub(crate) enum Said {
+    /// For the agent.
+    Events(Vec<Event>),
+    /// Nothing more can be done.
+    Failed(WriteError),
+}
+
+/// See the module's documentation.
+pub(crate) struct SharedStore {
+    options: RedisOptions,
+    asked: Sender<Asked>,
+    beats: Sender<Box<Beat>>,
+    archives: Vec<Archiving>,
+    thread: JoinHandle<()>,
+}
+
+/// Finds the store and sees whether it can be trusted.
+pub(crate) fn find(options: &RedisOptions) -> Result<RedisStore> {
+    let until = Instant::now() + START_TIME_MAX;
+    let mut is_said = false;
+    loop {
+        let error = match RedisStore::open(options) {
+            Err(error @ Error::Unsafe { may_pass: false, .. }) => return Err(error),
+            Err(error) if Instant::now() < until => error,
+            found => return found,
+        };
+        if !std::mem::replace(&mut is_said, true) {
+            note(&format!("the store is not there yet, trying for {} s: {error}", START_TIME_MAX.as_secs()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+impl SharedStore {
+    /// Starts the threads. `said` is called on them, and must not block for long.
+    pub(crate) fn start(
+        config: &Config,
+        dir: &Path,
+        options: RedisOptions,
+        store: RedisStore,
+        said: impl Fn(Said) + Clone + Send + 'static,
+    ) -> std::result::Result<SharedStore, WriteError> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let recovery = nephila_archive::recover(&disk, &directory::archive(dir))?;
+        let files = start_archives(&disk, dir, config, &recovery)?;
+        let log =
+            FetchLog::open(disk, &directory::fetch_log(dir), config.log_roll_bytes, config.log_files_max)
+                .map_err(WriteError::Log)?;
+        let (asked, received) = channel();
+        let start = |archive| {
+            let (archived, failed) = (asked.clone(), asked.clone());
+            Archiving::start(
+                archive,
+                // If the thread of the store has ended, that is known already.
+                move |job, _| drop(archived.send(Asked::Write(job))),
+                move || drop(failed.send(Asked::ArchiveFailed)),
+            )
+        };
+        let archives: Vec<Archiving> =
+            files.into_iter().map(start).collect::<std::io::Result<_>>().map_err(WriteError::Thread)?;
+        let (beats, to_send) = channel();
+        let (cluster, crawl, answer) = (options.cluster.clone(), options.crawl.clone(), said.clone());
+        spawn("lease", move || {
+            send_beats(cluster, &crawl, &to_send, |event| answer(Said::Events(vec![event])))
+        })?;
+        // It has been seen whether it can be trusted.
+        let keeper = Keeper::new(RedisOptions { accepts_unsafe: true, ..options.clone() }, Some(store));
+        let archived = archives.iter().map(Archiving::syncing).collect();
+        let keeping = Keeping { keeper, log, archived, pace: pace(config), synced: Instant::now() };
+        let thread = spawn("store", move || {
+            if let Err(error) = keeping.run(&received, &said) {
+                said(Said::Failed(error));
+            }
+        })?;
+        Ok(SharedStore { options, asked, beats, archives, thread })
+    }
+
+    /// Begins to do what is asked of the store, when it is so late by the calendar of the site.
+    pub(crate) fn perform(&self, action: Action, now: Wall) {
+        // Threads that have ended have said why.
+        match Task::of(action, now) {
+            Ok(task) => drop(self.asked.send(Asked::Task(Box::new(task)))),
+            Err(other) => match *other {
+                Action::Shared(SharedAction::Beat(beat)) => drop(self.beats.send(beat)),
+                Action::Shared(SharedAction::Forget) => drop(self.asked.send(Asked::Forget)),
+                // Others are for a store of one's own.
+                _ => {}
+            },
+        }
+    }
+
+    /// Has a record written, and first what it captured.
+    pub(crate) fn write(&self, job: Job, now: Wall) {
+        let archive = job.capture.as_ref().and_then(|capture| self.archives.get(usize::from(capture.shard)));
+        let job = Box::new(job);
+        match archive {
+            Some(archive) => drop(archive.archive(job, now)),
+            None => drop(self.asked.send(Asked::Write(job))),
+        }
+    }
+
+    /// How it is asked about what it holds.
+    pub(crate) fn options(&self) -> &RedisOptions {
+        &self.options
+    }
+
+    /// Finishes the archive and ends the threads.
+    pub(crate) fn finish(self) {
+        self.archives.into_iter().for_each(Archiving::finish);
+        drop((self.asked, self.beats));
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::result::Result<JoinHandle<()>, WriteError> {
+    std::thread::Builder::new().name(name.into()).spawn(run).map_err(WriteError::Thread)
+}
+
+/// Renews the lease whenever the agent says so.
+fn send_beats(cluster: ClusterOptions, crawl: &str, beats: &Receiver<Box<Beat>>, said: impl Fn(Event)) {
+    let mut options = ClusterOptions { patience: BEAT_PATIENCE, ..cluster };
+    options.link.connect_time_max = BEAT_ANSWER_MAX;
+    options.link.answer_time_max = BEAT_ANSWER_MAX;
+    let mut table = None;
+    while let Ok(mut beat) = beats.recv() {
+        // A later one says all that it would.
+        while let Ok(later) = beats.try_recv() {
+            beat = later;
+        }
+        if table.is_none() {
+            table = RedisLeases::open(options.clone(), crawl).ok();
+        }
+        let Some(Ok((incarnation, leases))) = table.as_mut().map(|table| table.beat(&beat)) else { continue };
+        let leases = Box::new(leases);
+        said(Event::Shared(SharedEvent::Leased { number: beat.number, incarnation, leases }));
+    }
+}
+
+/// What the thread of the store works with.
+struct Keeping {
+    keeper: Keeper,
+    log: FetchLog,
+    archived: Vec<Syncing>,
+    pace: Pace,
+    synced: Instant,
+}
+
+impl Keeping {
+    fn run(mut self, asked: &Receiver<Asked>, said: &impl Fn(Said)) -> std::result::Result<(), WriteError> {
+        let mut began = Instant::now();
+        loop {
+            let wait = if self.keeper.is_idle() { self.pace.sync_every } else { AGAIN };
+            let first = match asked.recv_timeout(wait) {
+                Ok(first) => Some(first),
+                Err(RecvTimeoutError::Timeout) => None,
+                // All that was to be written is: the agent waits for it, but for what it cannot wait for.
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if first.is_some() {
+                // What comes soon goes along.
+                std::thread::sleep(self.pace.settle_delay.saturating_sub(began.elapsed()));
+            }
+            began = Instant::now();
+            let mut has_captures = false;
+            for asked in first.into_iter().chain(asked.try_iter()).take(TASKS_MAX) {
+                has_captures |= self.take_in(asked)?;
+            }
+            if self.synced.elapsed() >= self.pace.sync_every
+                || has_captures && self.pace.durability == Durability::Power
+            {
+                self.sync()?;
+            }
+            if !self.keeper.is_idle() {
+                self.keeper.work();
+            }
+            self.log.flush().map_err(WriteError::Log)?;
+            if let Some(error) = self.keeper.broken() {
+                return Err(WriteError::Store(error));
+            }
+            let events = self.keeper.said();
+            if !events.is_empty() {
+                said(Said::Events(events));
+            }
+        }
+        self.sync()
+    }
+
+    /// Says whether it has to do with the archive.
+    fn take_in(&mut self, asked: Asked) -> std::result::Result<bool, WriteError> {
+        match asked {
+            Asked::Task(task) => self.keeper.push(*task),
+            Asked::Write(job) => {
+                let Job { ticket, record, attempt, .. } = *job;
+                if let Some(attempt) = &attempt {
+                    self.log.add(attempt);
+                }
+                self.keeper.push(Task::Write { ticket, record });
+                return Ok(attempt.is_some());
+            }
+            Asked::Forget => self.keeper.forget(),
+            Asked::ArchiveFailed => self.archived.iter().find_map(Syncing::failure).map_or(Ok(()), Err)?,
+        }
+        Ok(false)
+    }
+
+    /// Has the disk keep what was archived.
+    fn sync(&mut self) -> std::result::Result<(), WriteError> {
+        self.synced = Instant::now();
+        let begun: Vec<_> = self.archived.iter().map(Syncing::begin).collect();
+        self.archived.iter().zip(&begun).try_for_each(|(archive, answer)| archive.end(answer))
+    }
+}
