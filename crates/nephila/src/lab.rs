@@ -171,7 +171,8 @@ fn site_commands() -> [Command; 3] {
         )
         .arg(option("agents", "N", "How many are compared with one [default: 4]"))
         .arg(option("requests", "N", "Requests that are measured each time [default: 16000]"))
-        .arg(option("rounds", "N", "How often both are measured, in turn [default: 2]")),
+        .arg(option("rounds", "N", "How often both are measured, in turn [default: 2]"))
+        .arg(store_option()),
     ]
 }
 
@@ -441,6 +442,7 @@ fn scaling_options(matches: &ArgMatches, seed: u64) -> Result<ScalingOptions, Fa
         agents: number(matches, "agents", default.agents)?,
         requests: number(matches, "requests", default.requests)?,
         rounds: number(matches, "rounds", default.rounds)?,
+        redis: shares_store(matches),
         ..default
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nephila_lab::experiment::{
     ChaosOptions, FrontierExperiment, FullDiskOptions, HandshakesOptions, HostileOptions, KillsOptions,
-    Outcome, RingOptions, Setup, chaos, frontier, full_disk, handshakes, hostile, kills, ring,
+    Outcome, RingOptions, ServerFaults, Setup, chaos, frontier, full_disk, handshakes, hostile, kills, ring,
 };
 use nephila_lab::web::{Kinds, PageBytes, kinds};
 
@@ -81,6 +81,29 @@ fn agents_that_are_killed_and_stopped_lose_nothing() {
     let of_chance = ["overlap", "requests before the last fault"];
     let missed: Vec<_> =
         outcome.bars.iter().filter(|bar| !bar.met && !of_chance.contains(&&*bar.what)).collect();
+    assert!(missed.is_empty(), "{outcome}");
+}
+
+/// The same with a store that they share, on six servers whose primaries are killed, too.
+#[test]
+fn agents_that_share_a_store_lose_nothing() {
+    let seconds = Duration::from_secs;
+    let options = ChaosOptions {
+        agents: 2,
+        hosts: 8,
+        pages: 12,
+        seconds: 24,
+        kill_every: seconds(16),
+        back_after: (seconds(1), seconds(2)),
+        stop_every: seconds(24),
+        stop_for: seconds(10),
+        servers: Some(ServerFaults { kill_every: seconds(20), ..ServerFaults::default() }),
+        ..ChaosOptions::default()
+    };
+    let outcome = chaos(&setup(), &options).unwrap();
+    let of_chance = ["overlap", "requests before the last fault"];
+    let is_of_chance = |what: &str| of_chance.contains(&what) || what.starts_with("hosts of a dead agent");
+    let missed: Vec<_> = outcome.bars.iter().filter(|bar| !bar.met && !is_of_chance(&bar.what)).collect();
     assert!(missed.is_empty(), "{outcome}");
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use nephila_core::agent::{
     Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, Ticket, Totals,
 };
-use nephila_core::site::AgentId;
+use nephila_core::site::{AgentId, Partitions};
 use nephila_core::time::{Mono, Now};
 use nephila_core::url::Url;
 use nephila_disk::RealDisk;
@@ -47,7 +47,7 @@ use crate::fetch::{Captured, FetchConfig, Outcome, SetupError};
 use crate::fetch_log::Attempt;
 use crate::metrics::{self, Metrics};
 use crate::shard::Shards;
-use crate::shared::{self, Gathered, Said, SharedStore};
+use crate::shared::{self, Gathered, Health, Said, SharedStore};
 use crate::site::{Heard, Site};
 use crate::summary::Summary;
 use crate::writer::{self, Job, Opened, WriteError, Writing, Written};
@@ -276,9 +276,9 @@ impl Run {
                     Heard::Asked(from, name, question, ask) => self.answer_agent(from, &name, question, ask),
                 },
                 Some(reply) = asked(&mut self.metrics) => {
-                    let now = Clock::now();
+                    let (now, health) = (Clock::now(), self.health());
                     // Whoever asked may have gone.
-                    let _ = reply.send(metrics::text(&self.agent.status(now), self.agent.elapsed(now)));
+                    let _ = reply.send(metrics::text(&self.agent.status(now), self.agent.elapsed(now), health));
                 }
                 reason = interrupts.next() => self.step(Event::Control(Control::Stop(reason))),
                 () = sleep_until(wake) => self.step(Event::Wake),
@@ -348,6 +348,14 @@ impl Run {
         self.agent.step(Clock::now(), event, &mut actions);
         self.lease_until.store(self.agent.lease_until().0, Ordering::Relaxed);
         self.perform(actions);
+    }
+
+    /// How the store fares that agents share.
+    fn health(&self) -> Option<Health> {
+        let Base::Shared(shared) = &self.base else { return None };
+        let now = Clock::now();
+        let held = self.agent.open_partitions().map(Partitions::len).unwrap_or_default();
+        Some(Health { lease_left: self.agent.lease_until().since(now.mono), held, ..shared.health() })
     }
 
     /// Gives the agent the answers that are there already, until there are none.

@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::shared::Health;
 use crate::summary;
 
 /// How many may ask at once; further ones wait.
@@ -132,8 +133,8 @@ async fn answer(
     response
 }
 
-/// The figures of an agent, `elapsed` after the beginning of its crawl, all runs together.
-pub fn text(status: &Status, elapsed: Duration) -> String {
+/// The figures of an agent, `elapsed` after the beginning of its crawl, all runs together, and of the store that it shares.
+pub fn text(status: &Status, elapsed: Duration, health: Option<Health>) -> String {
     let totals = &status.totals;
     let mut page = Page::default();
     page.info();
@@ -193,6 +194,9 @@ pub fn text(status: &Status, elapsed: Duration) -> String {
         ("away", hosts.away),
     ];
     page.many("hosts", "gauge", "Hosts by where they are", "place", places);
+    if let Some(health) = health {
+        page.health(&health);
+    }
     page.process();
     page.0
 }
@@ -226,6 +230,31 @@ impl Page {
         for (row, value) in rows {
             let _ = writeln!(self.0, "{name}{{{label}=\"{row}\"}} {value}");
         }
+    }
+
+    /// Of a store that agents share.
+    fn health(&mut self, health: &Health) {
+        let Health { store, waiting, fenced, lease_left, held } = health;
+        for (name, about, value) in [
+            ("store_commits", "Commits to the store", store.commits),
+            ("store_repeated_commits", "Commits sent again because their fate was unknown", store.repeated),
+            ("store_lost_connections", "Connections to servers of the store that were lost", store.lost),
+            ("store_moves", "Times that slots were served by another server than before", store.moved),
+            ("fenced", "Times that this process lost its lease to others", *fenced),
+        ] {
+            self.one(&format!("{name}_total"), "counter", about, value);
+        }
+        let waited = store.waited.as_secs_f64();
+        self.one("store_wait_seconds_total", "counter", "How long replicas were waited for", waited);
+        self.one(
+            "store_unserved_partitions",
+            "gauge",
+            "Partitions that no server serves now",
+            store.unserved,
+        );
+        self.one("store_waiting_tasks", "gauge", "What is not done in the store, or not confirmed", waiting);
+        self.one("lease_seconds", "gauge", "What is left of the lease", lease_left.as_secs_f64());
+        self.one("held_partitions", "gauge", "Partitions that this agent holds", held);
     }
 
     fn info(&mut self) {
@@ -305,7 +334,7 @@ mod tests {
         let address = metrics.address();
         let answering = async {
             while let Some(reply) = metrics.asked().await {
-                reply.send(text(&status(), Duration::from_millis(1_500))).unwrap();
+                reply.send(text(&status(), Duration::from_millis(1_500), None)).unwrap();
             }
         };
         let asking = async {
@@ -364,7 +393,7 @@ mod tests {
     fn figures_are_well_formed_and_documented() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         let docs = std::fs::read_to_string(path).unwrap();
-        let text = text(&status(), Duration::ZERO);
+        let text = text(&status(), Duration::ZERO, Some(Health::default()));
         let mut heads = std::collections::BTreeSet::new();
         let mut name = "";
         for line in text.lines() {

@@ -13,7 +13,10 @@ use super::{
     process::{cpu, machine, process_cpu},
     serve,
 };
-use crate::web::{PageBytes, Web, WebConfig};
+use crate::{
+    redis::{RedisCluster, RedisClusterOptions},
+    web::{PageBytes, Web, WebConfig},
+};
 
 /// Each further agent has to bring this part of what the first does.
 const SHARE_MIN: f64 = 0.9875;
@@ -21,6 +24,8 @@ const SHARE_MIN: f64 = 0.9875;
 const BUSY_MAX: f64 = 0.8;
 /// How much more processor time a page may take with several agents.
 const COST_MAX: f64 = 1.10;
+/// What an agent that shares a store has to do in a second of the processor, of what one with a store of its own does.
+const SHARED_MIN: f64 = 0.70;
 /// More than any host is asked for.
 const PAGES: u32 = 1_000;
 const PAGE_BYTES: u32 = 8_000;
@@ -50,6 +55,8 @@ pub struct ScalingOptions {
     pub requests: u64,
     /// How often both are measured, in turn.
     pub rounds: u32,
+    /// The agents share a store in a Redis Cluster; one that has its own is compared with them.
+    pub redis: bool,
 }
 
 impl Default for ScalingOptions {
@@ -63,6 +70,7 @@ impl Default for ScalingOptions {
             warm_up: 8_000,
             requests: 16_000,
             rounds: 2,
+            redis: false,
         }
     }
 }
@@ -107,20 +115,27 @@ impl Measured {
 /// One agent and several, at the same work: as many times the rate, for nearly the same processor time a page.
 pub fn scaling(setup: &Setup, options: &ScalingOptions) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::new("scaling");
-    let (mut one, mut several) = (Measured::default(), Measured::default());
+    let (mut one, mut several, mut own) = (Measured::default(), Measured::default(), Measured::default());
+    let cluster = options.redis.then(|| RedisCluster::start(&RedisClusterOptions::default())).transpose()?;
     let mut table = format!(
-        "{:>6}  {:>5}  {:>8}  {:>9}  {:>11}  {:>12}  {:>7}\n",
-        "agents", "round", "pages", "pages/s", "CPU us/page", "web us/page", "machine"
+        "{:>6}  {:>5}  {:>5}  {:>8}  {:>9}  {:>11}  {:>12}  {:>7}\n",
+        "agents", "store", "round", "pages", "pages/s", "CPU us/page", "web us/page", "machine"
     );
     for round in 1..=options.rounds {
-        for (count, sum) in [(1, &mut one), (options.agents, &mut several)] {
-            let name = format!("round-{round}-{count}");
-            let measured = measure(setup, options, count, &name)?;
+        let mut parts =
+            vec![(1, cluster.as_ref(), &mut one), (options.agents, cluster.as_ref(), &mut several)];
+        if options.redis {
+            parts.push((1, None, &mut own));
+        }
+        for (count, cluster, sum) in parts {
+            let store = if cluster.is_some() { "redis" } else { "own" };
+            let name = format!("round-{round}-{count}-{store}");
+            let measured = measure(setup, options, count, cluster, &name)?;
             sum.add(&measured);
             // Writing to a String cannot fail.
             let _ = writeln!(
                 table,
-                "{count:>6}  {round:>5}  {:>8}  {:>9.1}  {:>11.0}  {:>12.0}  {:>6.0}%",
+                "{count:>6}  {store:>5}  {round:>5}  {:>8}  {:>9.1}  {:>11.0}  {:>12.0}  {:>6.0}%",
                 measured.pages,
                 measured.pages_per_s(),
                 measured.cpu_us_per_page(),
@@ -130,6 +145,12 @@ pub fn scaling(setup: &Setup, options: &ScalingOptions) -> anyhow::Result<Outcom
         }
     }
     report(options, &one, &several, &mut outcome);
+    if options.redis {
+        let share = own.cpu_us_per_page() / one.cpu_us_per_page();
+        let what = "pages a second of the processor with a shared store, of one's own";
+        outcome.bar(what, format!(">= {SHARED_MIN:.2}"), format!("{share:.3}"), share >= SHARED_MIN);
+        outcome.figure("own_cpu_us_per_page", own.cpu_us_per_page());
+    }
     outcome.table = table;
     Ok(outcome)
 }
@@ -158,7 +179,13 @@ fn report(options: &ScalingOptions, one: &Measured, several: &Measured, outcome:
 }
 
 /// Measures so many agents between two numbers of requests, when all of them are busy.
-fn measure(setup: &Setup, options: &ScalingOptions, count: usize, name: &str) -> anyhow::Result<Measured> {
+fn measure(
+    setup: &Setup,
+    options: &ScalingOptions,
+    count: usize,
+    cluster: Option<&RedisCluster>,
+    name: &str,
+) -> anyhow::Result<Measured> {
     let place = match &setup.keep {
         Some(dir) => Setup { keep: Some(dir.join(name)), ..setup.clone() }.place()?,
         None => setup.place()?,
@@ -176,11 +203,15 @@ fn measure(setup: &Setup, options: &ScalingOptions, count: usize, name: &str) ->
         ..WebConfig::default()
     })?;
     // No connection is closed, so that as many are made whoever asks.
-    let settings = format!(
+    let mut settings = format!(
         "delay = \"0s\"\nip-delay = \"0s\"\nparallel = {}\nshards = 1\nidle-timeout = \"1h\"\nidle-connections = {}\n",
         options.parallel,
         2 * options.hosts
     );
+    if let Some(cluster) = cluster {
+        let nodes = cluster.nodes().join(",");
+        let _ = writeln!(settings, "store = \"redis://{nodes}\"\nstore-name = {name:?}");
+    }
     let mut agents = Agents::new(setup, place.path(), &web, (count, count), &settings)?;
     for index in 0..count {
         agents.start(index)?;

@@ -118,6 +118,11 @@ impl Keeper {
         self.tasks.push_back(task);
     }
 
+    /// How much is not done, or not durable.
+    pub fn waiting(&self) -> usize {
+        self.tasks.len() + self.written.len()
+    }
+
     /// Whether everything is done and durable.
     pub fn is_idle(&self) -> bool {
         self.tasks.is_empty() && self.written.is_empty()

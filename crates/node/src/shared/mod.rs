@@ -9,8 +9,8 @@ mod gathered;
 mod keeper;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use nephila_core::agent::{Action, Event, SharedAction, SharedEvent};
 use nephila_core::site::Beat;
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, RealDisk};
-use nephila_store::redis::{ClusterOptions, RedisLeases, RedisOptions, RedisStore};
+use nephila_store::redis::{ClusterOptions, Figures, RedisLeases, RedisOptions, RedisStore};
 use nephila_store::{Error, Result};
 
 use crate::archiving::{Archiving, Syncing};
@@ -62,9 +62,26 @@ pub(crate) enum Said {
     Failed(WriteError),
 }
 
+/// How the store fares that agents share, for Prometheus.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Health {
+    /// What the store says.
+    pub store: Figures,
+    /// What is not done, or not durable.
+    pub waiting: usize,
+    /// How often this process was fenced.
+    pub fenced: u64,
+    /// What is left of the lease.
+    pub lease_left: Duration,
+    /// Partitions that it holds.
+    pub held: usize,
+}
+
 /// See the module's documentation.
 pub(crate) struct SharedStore {
     options: RedisOptions,
+    health: Arc<Mutex<Health>>,
+    fenced: u64,
     asked: Sender<Asked>,
     beats: Sender<Box<Beat>>,
     archives: Vec<Archiving>,
@@ -123,23 +140,28 @@ impl SharedStore {
         // It has been seen whether it can be trusted.
         let keeper = Keeper::new(RedisOptions { accepts_unsafe: true, ..options.clone() }, Some(store));
         let archived = archives.iter().map(Archiving::syncing).collect();
-        let keeping = Keeping { keeper, log, archived, pace: pace(config), synced: Instant::now() };
+        let (health, synced) = (Arc::new(Mutex::new(Health::default())), Instant::now());
+        let told = Arc::clone(&health);
+        let keeping = Keeping { keeper, log, archived, pace: pace(config), synced, health: told };
         let thread = spawn("store", move || {
             if let Err(error) = keeping.run(&received, &said) {
                 said(Said::Failed(error));
             }
         })?;
-        Ok(SharedStore { options, asked, beats, archives, thread })
+        Ok(SharedStore { options, health, fenced: 0, asked, beats, archives, thread })
     }
 
     /// Begins to do what is asked of the store, when it is so late by the calendar of the site.
-    pub(crate) fn perform(&self, action: Action, now: Wall) {
+    pub(crate) fn perform(&mut self, action: Action, now: Wall) {
         // Threads that have ended have said why.
         match Task::of(action, now) {
             Ok(task) => drop(self.asked.send(Asked::Task(Box::new(task)))),
             Err(other) => match *other {
                 Action::Shared(SharedAction::Beat(beat)) => drop(self.beats.send(beat)),
-                Action::Shared(SharedAction::Forget) => drop(self.asked.send(Asked::Forget)),
+                Action::Shared(SharedAction::Forget) => {
+                    self.fenced += 1;
+                    drop(self.asked.send(Asked::Forget));
+                }
                 // Others are for a store of one's own.
                 _ => {}
             },
@@ -154,6 +176,12 @@ impl SharedStore {
             Some(archive) => drop(archive.archive(job, now)),
             None => drop(self.asked.send(Asked::Write(job))),
         }
+    }
+
+    /// How it fares, but for what the agent knows.
+    pub(crate) fn health(&self) -> Health {
+        let health = *self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        Health { fenced: self.fenced, ..health }
     }
 
     /// How it is asked about what it holds.
@@ -202,6 +230,7 @@ struct Keeping {
     archived: Vec<Syncing>,
     pace: Pace,
     synced: Instant,
+    health: Arc<Mutex<Health>>,
 }
 
 impl Keeping {
@@ -233,6 +262,9 @@ impl Keeping {
                 self.keeper.work();
             }
             self.log.flush().map_err(WriteError::Log)?;
+            let store = self.keeper.store().map(|store| store.figures()).unwrap_or_default();
+            *self.health.lock().unwrap_or_else(PoisonError::into_inner) =
+                Health { store, waiting: self.keeper.waiting(), ..Health::default() };
             if let Some(error) = self.keeper.broken() {
                 return Err(WriteError::Store(error));
             }

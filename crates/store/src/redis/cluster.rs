@@ -57,6 +57,23 @@ pub struct ClusterOptions {
     pub patience: Duration,
 }
 
+/// How a store in a cluster fares, since it was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Commits that were made.
+    pub commits: u64,
+    /// Those that had to be sent again, because nobody knew what had become of them.
+    pub repeated: u64,
+    /// How long replicas were waited for.
+    pub waited: Duration,
+    /// Connections that were lost.
+    pub lost: u64,
+    /// How often slots turned out to be served by another server than before.
+    pub moved: u64,
+    /// Partitions of which something waits because nobody serves them now.
+    pub unserved: u64,
+}
+
 /// A command on its way.
 struct Sent {
     slot: u16,
@@ -94,6 +111,7 @@ pub(super) struct Cluster {
     unsent: Vec<Sent>,
     /// and those that were done, with who did them, and may not have reached its replicas.
     unwaited: Vec<(u16, Sent)>,
+    figures: Figures,
 }
 
 impl Cluster {
@@ -116,6 +134,7 @@ impl Cluster {
             sha,
             unsent: Vec::new(),
             unwaited: Vec::new(),
+            figures: Figures::default(),
         };
         cluster.refresh()?;
         Ok(cluster)
@@ -134,6 +153,11 @@ impl Cluster {
     /// Every server that serves slots or stands by, and whether it is a primary.
     pub(super) fn servers(&self) -> &[(String, bool)] {
         &self.servers
+    }
+
+    /// How it fares.
+    pub(super) fn figures(&self) -> Figures {
+        Figures { unserved: self.away.len() as u64, ..self.figures }
     }
 
     /// Who serves a slot, by its number.
@@ -199,6 +223,7 @@ impl Cluster {
 
     /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::confirm`].
     pub(super) fn commit(&mut self, slot: u16, command: &Cmd) -> Result<()> {
+        self.figures.commits += 1;
         self.unsent.push(Sent { slot, packed: command.get_packed_command(), read: None });
         if self.unsent.len() + self.unwaited.len() < COMMITS_MAX {
             return Ok(());
@@ -268,6 +293,7 @@ impl Cluster {
         let mut wait = cmd("WAIT");
         let time_max = WAIT_MAX.min(self.options.link.answer_time_max / 2);
         wait.arg(self.options.replicas).arg(time_max.as_millis() as u64);
+        let began = self.now();
         // All are asked before any is waited for.
         for number in &numbers {
             let link = self.nodes[usize::from(*number)].link.as_mut();
@@ -289,15 +315,17 @@ impl Cluster {
             }
             lacking.insert(number);
         }
+        self.figures.waited += self.now().duration_since(began);
         lacking
     }
 
     /// A connection is gone, and with it all knowledge of what was done over it and not waited for.
     fn lose(&mut self, number: u16) {
-        self.nodes[usize::from(number)].link = None;
+        self.figures.lost += u64::from(self.nodes[usize::from(number)].link.take().is_some());
         self.is_stale = true;
         let lost = self.unwaited.extract_if(.., |(other, _)| *other == number).map(|(_, sent)| sent);
         let mut again: Vec<Sent> = lost.collect();
+        self.figures.repeated += again.len() as u64;
         again.append(&mut self.unsent);
         self.unsent = again;
     }
@@ -434,6 +462,7 @@ impl Cluster {
     fn take_back(&mut self, slot: u16) -> bool {
         let before = self.unsent.len();
         self.unsent.extend(self.unwaited.extract_if(.., |(_, sent)| sent.slot == slot).map(|(_, sent)| sent));
+        self.figures.repeated += (self.unsent.len() - before) as u64;
         self.unsent.len() > before
     }
 
@@ -499,6 +528,8 @@ impl Cluster {
             };
             slots[from..=to].fill(number as u16);
         }
+        let is_known = self.slots.iter().any(|number| *number != NOBODY);
+        self.figures.moved += u64::from(is_known && self.slots != slots);
         self.slots = slots;
         // The other answer leaves out replicas that have nothing yet.
         let nodes = link.ask(cmd("CLUSTER").arg("NODES"))?;

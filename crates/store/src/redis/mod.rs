@@ -52,7 +52,7 @@ use crate::recent::Recent;
 use crate::{Error, Known, Result, Store, StoreLimits};
 use nephila_core::assign::partition_of;
 
-pub use self::cluster::ClusterOptions;
+pub use self::cluster::{ClusterOptions, Figures};
 pub use self::leases::{RedisLeases, SWAP};
 pub use self::link::{Link, LinkOptions, Login, Wire, World};
 pub use redis::{Cmd, Value, cmd};
@@ -187,6 +187,11 @@ impl RedisStore {
             pages: HashMap::new(),
             hand: (0, 0),
         }
+    }
+
+    /// How it fares.
+    pub fn figures(&self) -> Figures {
+        self.cluster.borrow().figures()
     }
 
     /// The server that serves a partition, as far as is known: what one server does not do now need not be asked of it again for
