@@ -57,7 +57,6 @@ const BINARY: &[(usize, &[u8])] = &[
 
 /// Tags that pages without a document type start with.
 const HTML_TAGS: &[&[u8]] = &[
-    b"!doctype html",
     b"html",
     b"head",
     b"body",
@@ -92,7 +91,7 @@ pub fn kind(content_type_value: Option<&str>, first: &[u8]) -> ContentKind {
     match essence.as_str() {
         "text/html" | "application/xhtml+xml" => match () {
             () if is_binary_format(first) => ContentKind::Other,
-            () if sniff(first) == ContentKind::Xml => ContentKind::Xml,
+            () if has_xml_root(first) => ContentKind::Xml,
             () => ContentKind::Html,
         },
         ""
@@ -140,32 +139,53 @@ fn is_binary_format(first: &[u8]) -> bool {
     BINARY.iter().any(|&(at, signature)| first.get(at..).is_some_and(|rest| rest.starts_with(signature)))
 }
 
+/// Whether a body that is declared as HTML is XML of a kind that has no links of HTML. Nothing but its root says so: pages
+/// begin with XML declarations, instructions to servers, and worse.
+fn has_xml_root(first: &[u8]) -> bool {
+    let decoded = Encoding::for_bom(first).map(|(encoding, _)| encoding.decode(first).0);
+    let text = decoded.as_ref().map_or(first, |text| text.as_bytes());
+    first_tag(text).0.is_some_and(|tag| starts_with_tag(tag, XML_ROOTS))
+}
+
 /// HTML or XML, if the first tag, behind the XML declaration, comments and the like, says so.
 fn sniff_text(text: &[u8]) -> Option<ContentKind> {
+    match first_tag(text) {
+        (Some(tag), _) if is_doctype_html(tag) || starts_with_tag(tag, HTML_TAGS) => Some(ContentKind::Html),
+        (Some(tag), _) if starts_with_tag(tag, XML_ROOTS) => Some(ContentKind::Xml),
+        (_, guess) => guess,
+    }
+}
+
+/// What follows the `<` of the first tag, or of the document type of HTML, behind the XML declaration, comments and the like;
+/// and what these are a sign of.
+fn first_tag(text: &[u8]) -> (Option<&[u8]>, Option<ContentKind>) {
     let mut rest = text.trim_ascii_start();
     let mut guess = None;
     while let Some(tag) = rest.strip_prefix(b"<") {
-        if starts_with_tag(tag, HTML_TAGS) {
-            return Some(ContentKind::Html);
-        }
-        if starts_with_tag(tag, XML_ROOTS) {
-            return Some(ContentKind::Xml);
-        }
         let (end, kind): (&[u8], _) = if tag.starts_with(b"!--") {
             (b"-->", ContentKind::Html)
         } else if tag.starts_with(b"?xml") {
             (b"?>", ContentKind::Xml)
-        } else if tag.starts_with(b"?") || tag.starts_with(b"!") {
+        } else if (tag.starts_with(b"?") || tag.starts_with(b"!")) && !is_doctype_html(tag) {
             // A processing instruction, or the document type of some other language.
             (b">", ContentKind::Xml)
         } else {
-            break;
+            return (Some(tag), guess);
         };
         guess = guess.or(Some(kind));
         let Some(at) = tag.windows(end.len()).position(|part| part == end) else { break };
         rest = tag[at + end.len()..].trim_ascii_start();
     }
-    guess
+    (None, guess)
+}
+
+fn is_doctype_html(tag: &[u8]) -> bool {
+    const DOCTYPE: &[u8] = b"!doctype";
+    tag.split_at_checked(DOCTYPE.len()).is_some_and(|(start, name)| {
+        start.eq_ignore_ascii_case(DOCTYPE)
+            && name.first().is_some_and(u8::is_ascii_whitespace)
+            && starts_with_tag(name.trim_ascii_start(), &[b"html"])
+    })
 }
 
 fn starts_with_tag(tag: &[u8], names: &[&[u8]]) -> bool {
@@ -189,6 +209,9 @@ mod tests {
     #[test]
     fn kinds() {
         use ContentKind::{Html, Other, Text, Xml};
+        let comment = "x".repeat(SNIFF_BYTES_MAX);
+        let long = format!("<?xml version='1.0'?>\n<!-- {comment} -->\n<!DOCTYPE html PUBLIC 'x'><html>")
+            .into_bytes();
         for (declared, first, expected) in [
             (Some("text/html; charset=utf-8"), PAGE, Html),
             (Some("TEXT/HTML"), b"no markup at all", Html),
@@ -201,6 +224,19 @@ mod tests {
             (Some("text/html"), XHTML, Html),
             (Some("text/html"), SITEMAP, Xml),
             (Some("text/html"), b"<rss version='2.0'>", Xml),
+            (Some("text/html"), b"\xff\xfe<\0r\0s\0s\0>\0", Xml),
+            (Some("text/html"), b"<?xml version='1.0'?><?xml-stylesheet href='x'?><feed>", Xml),
+            (Some("text/html"), &long, Html),
+            (Some("text/html"), b"<!DOCTYPE  html>\n<main>", Html),
+            (Some("text/html"), b"<!DOCTYPE\nhtml>", Html),
+            (Some("text/html"), b"<!DOCTYPE\thtml>Hello <a href=x>", Html),
+            (Some("text/html"), b"<!DOCTYPE>", Html),
+            (Some("text/html"), b"<!DOCTYPE", Html),
+            (Some("text/html"), b"<?xml version=\"1.0\"?><section>", Html),
+            (Some("text/html"), b"<?php if (1): ?><nav>", Html),
+            (Some("text/html"), b"<![if IE]><nav>", Html),
+            (Some("text/html"), b"<? <a> ?><p>", Html),
+            (Some("application/xhtml+xml"), b"<?xml version='1.0'?><section>", Html),
             (Some("application/xhtml+xml"), XHTML, Html),
             (Some("application/xml"), XHTML, Html),
             (Some("application/xml"), SITEMAP, Xml),
@@ -209,6 +245,10 @@ mod tests {
             (Some("application/foo+xml"), b"", Xml),
             (Some("image/svg+xml"), b"<svg><a href='x'/></svg>", Other),
             (None, PAGE, Html),
+            (None, b"<!doctype\t HTML\n>", Html),
+            (None, b"<!DOCTYPE\nhtml PUBLIC 'x'>", Html),
+            (None, b"<!DOCTYPEhtml>", Xml),
+            (None, b"<!DOCTYPE htmlx>", Xml),
             (None, b"<A HREF=x>", Html),
             (None, b"<!-- a comment --> text", Html),
             (None, b"<article", Text),
