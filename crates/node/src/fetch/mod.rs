@@ -398,10 +398,9 @@ impl Fetcher {
 
     /// A connection that is open already and may be used.
     fn kept_connection(&self, origin: &Origin, order: &Order) -> Option<Connection> {
-        if order.new_connection {
-            return None;
-        }
-        let mut connection = self.pool.take(origin, &order.addresses)?;
+        // One that is not used is closed: there is one connection to a host at a time.
+        let kept = self.pool.take(origin, &order.addresses);
+        let mut connection = kept.filter(|_| !order.new_connection)?;
         (self.connector.allows(connection.address()) && connection.is_usable()).then_some(connection)
     }
 

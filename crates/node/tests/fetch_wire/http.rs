@@ -191,7 +191,7 @@ fn connections_are_kept_for_the_same_origin_and_address() {
             used.push(server.connections());
         }
         assert_eq!(used, [1, 1, 2, 2, 2]);
-        // One that was closed before it was answered goes over a new one, and the old one stays.
+        // One that was closed before it was answered goes over a new one.
         let new = Order { new_connection: true, ..order(server.url("/again")) };
         assert_eq!(answer(&fetcher.fetch(&new, std::future::pending()).await).bytes, 40);
         assert_eq!(server.connections(), 3);
@@ -202,6 +202,28 @@ fn connections_are_kept_for_the_same_origin_and_address() {
         let outcome = fetcher.fetch(&moved, std::future::pending()).await;
         assert_eq!(outcome.fetched.contacted, [elsewhere]);
         assert_eq!(failure(&outcome), Failure::Connect);
+    });
+}
+
+/// There is one connection to a host at a time: the old one is closed before the new one is opened.
+#[test]
+fn a_new_connection_takes_the_place_of_the_old_one() {
+    let (closed, is_closed) = std::sync::mpsc::channel();
+    let (closed, is_closed) = (std::sync::Mutex::new(closed), std::sync::Mutex::new(is_closed));
+    let server = Server::new(move |mut stream, number| {
+        read_request(&mut stream);
+        let old_one = || is_closed.lock().unwrap().recv_timeout(Duration::from_secs(5));
+        let status = if number == 0 || old_one().is_ok() { 200 } else { 500 };
+        write!(stream, "HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        until_closed(&mut stream);
+        closed.lock().unwrap().send(()).ok();
+    });
+    with_fetcher(config(), |fetcher| async move {
+        for new_connection in [false, true, true] {
+            let order = Order { new_connection, ..order(server.url("/")) };
+            assert_eq!(answer(&fetcher.fetch(&order, std::future::pending()).await).status, 200);
+        }
+        assert_eq!(server.connections(), 3);
     });
 }
 
