@@ -176,6 +176,8 @@ struct Run {
     ended: Option<StopReason>,
     /// An answer could not be kept, and that was said.
     unkept: bool,
+    /// The store has failed, and that was said.
+    failed: bool,
     dir: PathBuf,
     /// The totals when this run began.
     before: Totals,
@@ -235,6 +237,7 @@ impl Run {
             waiting: HashMap::new(),
             ended: None,
             unkept: false,
+            failed: false,
             dir: dir.to_owned(),
         })
     }
@@ -318,7 +321,7 @@ impl Run {
         let (durable, end) = match written {
             Written::Snapshot(done) => {
                 if let Err(error) = own.end_snapshot(done) {
-                    self.fail(&error);
+                    self.fail(&WriteError::Store(error));
                 }
                 return;
             }
@@ -328,7 +331,7 @@ impl Run {
             let Base::Own(own) = &mut self.base else { return };
             match own.fold(&done) {
                 Ok(decided) => self.answers.extend(decided),
-                Err(error) => self.fail(&error),
+                Err(error) => self.fail(&WriteError::Store(error)),
             }
             if let Some(reply) = self.waiting.remove(&done.ticket) {
                 // Whoever asked may have gone.
@@ -339,7 +342,7 @@ impl Run {
         if let Base::Own(own) = &mut self.base
             && let Err(error) = own.snapshot_if_due(&mut self.agent, end, Clock::now())
         {
-            self.fail(&error);
+            self.fail(&WriteError::Store(error));
         }
     }
 
@@ -408,7 +411,7 @@ impl Run {
         match &mut self.base {
             Base::Own(own) => match own.perform(action, self.agent.open_partitions(), now.wall) {
                 Ok(answer) => self.answers.extend(answer),
-                Err(error) => self.fail(&error),
+                Err(error) => self.fail(&WriteError::Store(error)),
             },
             Base::Shared(shared) => shared.perform(action, self.agent.calendar(now)),
         }
@@ -424,10 +427,13 @@ impl Run {
         self.step(Event::Control(Control::Stop(reason)));
     }
 
-    /// The store cannot be read: what is in flight cannot be told from what is done, so nothing more is asked of anybody.
-    fn fail(&mut self, error: &dyn std::error::Error) {
-        crate::display::error(error);
-        self.ended.get_or_insert(StopReason::Error);
+    /// The store has failed: what is in flight cannot be told from what is done, so nothing more is asked of anybody.
+    fn fail(&mut self, error: &WriteError) {
+        // Whatever is asked of it meanwhile fails for the same reason.
+        if !std::mem::replace(&mut self.failed, true) {
+            crate::display::error(error);
+        }
+        self.ended = Some(if error.is_disk_full() { StopReason::DiskFull } else { StopReason::Error });
     }
 
     /// Writes down how long it took, finishes the archive and its index, and sums up.

@@ -17,6 +17,7 @@ use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::Disk;
 
 use crate::frontier::{Frontier, FrontierOptions, Progress, Range, SnapshotDone, SnapshotJob};
+use crate::guarded::Guarded;
 use crate::history;
 use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
 use crate::log::{self, Log};
@@ -72,7 +73,7 @@ impl Reader for () {}
 pub struct EmbeddedStore {
     dir: PathBuf,
     disk: Arc<dyn Disk>,
-    frontier: Frontier,
+    frontier: Guarded<Frontier>,
     records: Rc<Records>,
     recent: Recent,
     torn_bytes: u64,
@@ -127,10 +128,13 @@ impl EmbeddedStore {
         let log = Log::open_to(&disk, &dir, (from, needed), SEGMENT_BYTES, &mut |place, payload| {
             store.read_back(place, payload, reader)
         })?;
-        store.frontier.advance(log.end());
+        store.frontier.change(|frontier| {
+            frontier.advance(log.end());
+            Ok(())
+        })?;
         (store.torn_bytes, store.damaged) = (log.torn_bytes(), log.is_damaged());
         for host in std::mem::take(&mut store.uncertain) {
-            store.frontier.decide_host(&host)?;
+            store.frontier.change(|frontier| frontier.decide_host(&host))?;
         }
         Ok((store, Journal::new(log)))
     }
@@ -156,7 +160,7 @@ impl EmbeddedStore {
         store.torn_bytes = log::read_only_to(&*disk, &dir, (from, needed), &mut |place, payload| {
             store.read_back(place, payload, reader)
         })?;
-        store.frontier.decide()?;
+        store.frontier.change(Frontier::decide)?;
         Ok(store)
     }
 
@@ -194,7 +198,7 @@ impl EmbeddedStore {
         EmbeddedStore {
             dir,
             disk,
-            frontier,
+            frontier: Guarded::new(frontier),
             records,
             recent: Recent::new(key),
             torn_bytes: 0,
@@ -216,11 +220,15 @@ impl EmbeddedStore {
         let covered = place < self.frontier.place();
         match (&record, &was) {
             (Record::Settled(settled), _) if !covered => {
-                let uncertain = self.frontier.settle_again(place, settled)?;
+                let uncertain = self.frontier.change(|frontier| frontier.settle_again(place, settled))?;
                 self.uncertain
                     .extend(uncertain.then(|| identify(&settled.url)).flatten().map(|(host, _)| host));
             }
-            (Record::Settled(settled), Some(_)) if !self.frontier.unsettle(place, settled)? => was = None,
+            (Record::Settled(settled), Some(_))
+                if !self.frontier.change(|frontier| frontier.unsettle(place, settled))? =>
+            {
+                was = None
+            }
             _ => {}
         }
         if !covered {
@@ -229,7 +237,7 @@ impl EmbeddedStore {
         let mut failed = None;
         let frontier = &mut self.frontier;
         let mut kept = |host: &Host| {
-            frontier.kept(host).unwrap_or_else(|error| {
+            frontier.change(|frontier| frontier.kept(host)).unwrap_or_else(|error| {
                 failed = Some(error);
                 None
             })
@@ -246,18 +254,21 @@ impl EmbeddedStore {
         let gone: Vec<u16> = match record {
             Record::Moved { void, .. } => void.clone(),
             Record::Released { tokens, .. } => tokens.iter().map(|(partition, _)| *partition).collect(),
-            _ => return self.frontier.admit(place, record, open),
+            _ => return self.frontier.change(|frontier| frontier.admit(place, record, open)),
         };
         // What was decided before is in the figures already, and nobody has been told.
         let untold = self.frontier.decided_new();
         let before = self.stored();
-        for partition in gone {
-            self.frontier.forget(&Range::Partition(partition))?;
-        }
-        if let Record::Moved { moved, .. } = record {
-            self.frontier.import(place, moved)?;
-        }
-        let (after, decided) = (self.stored(), self.frontier.decided());
+        let decided = self.frontier.change(|frontier| {
+            for partition in gone {
+                frontier.forget(&Range::Partition(partition))?;
+            }
+            if let Record::Moved { moved, .. } = record {
+                frontier.import(place, moved)?;
+            }
+            Ok(frontier.decided())
+        })?;
+        let after = self.stored();
         let new = decided.new.iter().map(|(_, count)| count).sum::<u64>() - untold;
         let by = |before: u64, after: u64| after as i64 - before as i64 - new as i64;
         Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
@@ -335,20 +346,28 @@ impl EmbeddedStore {
     /// covered by the memo. What is returned does the work; [`EmbeddedStore::end_snapshot`] follows.
     /// Records from `keep_from` on stay as they are, whatever the store itself needs of them.
     pub fn begin_snapshot(&mut self, place: u64, memo: &[u8], keep_from: u64) -> Result<StoreJob> {
-        self.frontier.advance(place);
-        let mut snapshot = self.frontier.begin_snapshot(memo)?;
+        let mut snapshot = self.frontier.change(|frontier| {
+            frontier.advance(place);
+            frontier.begin_snapshot(memo)
+        })?;
         snapshot.needed = snapshot.needed.min(keep_from);
         Ok(StoreJob { disk: Arc::clone(&self.disk), dir: self.dir.clone(), snapshot })
     }
 
     /// Has the next snapshot give back as much room on the disk as it can. Takes its time.
     pub fn tidy(&mut self) -> Result<()> {
-        self.frontier.tidy()
+        self.frontier.change(Frontier::tidy)
     }
 
     /// Takes note that a snapshot is durable.
     pub fn end_snapshot(&mut self, done: SnapshotDone) -> Result<()> {
-        self.frontier.end_snapshot(done).map(drop)
+        self.frontier.change(|frontier| frontier.end_snapshot(done)).map(drop)
+    }
+
+    /// Whether an operation that changes what is in memory has failed. All that follow are then refused, snapshots as well: the
+    /// next opening begins with what was durable.
+    pub fn has_failed(&self) -> bool {
+        self.frontier.has_failed()
     }
 
     /// How many bytes behind the last whole record were found when the store was opened.
@@ -384,23 +403,23 @@ impl Store for EmbeddedStore {
     }
 
     fn decide(&mut self) -> Result<Admitted> {
-        self.frontier.decide()
+        self.frontier.change(Frontier::decide)
     }
 
     fn decide_host(&mut self, host: &Host) -> Result<Admitted> {
-        self.frontier.decide_host(host)
+        self.frontier.change(|frontier| frontier.decide_host(host))
     }
 
     fn settle(&mut self, place: u64, settled: &Settled) -> Result<Admitted> {
-        let is_first = self.frontier.settle(place, settled)?;
-        let mut decided = self.frontier.make_room()?;
+        let (is_first, mut decided) =
+            self.frontier.change(|frontier| Ok((frontier.settle(place, settled)?, frontier.make_room()?)))?;
         // Whoever asked for it counts it off again.
         decided.moved.1 += i64::from(!is_first && settled.outcome.is_final());
         Ok(decided)
     }
 
     fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
-        let mut taken = self.frontier.take(host, max, fresh_first, now)?;
+        let mut taken = self.frontier.change(|frontier| frontier.take(host, max, fresh_first, now))?;
         for due in &mut taken.due {
             due.via = self.records.page(due.found_in, due.url.as_str());
         }
@@ -408,15 +427,15 @@ impl Store for EmbeddedStore {
     }
 
     fn put_back(&mut self, host: &Host, due: &[Due]) -> Result<()> {
-        self.frontier.put_back(host, due)
+        self.frontier.change(|frontier| frontier.put_back(host, due))
     }
 
     fn keep(&mut self, host: &Host, memo: Option<&HostMemo>, away_until: Wall) -> Result<()> {
-        self.frontier.keep(host, memo, away_until)
+        self.frontier.change(|frontier| frontier.keep(host, memo, away_until))
     }
 
     fn visit(&mut self, now: Wall, max: usize) -> Result<Visited> {
-        self.frontier.visit(now, max)
+        self.frontier.change(|frontier| frontier.visit(now, max))
     }
 
     fn record(&self, place: u64) -> Result<Record> {
@@ -424,7 +443,8 @@ impl Store for EmbeddedStore {
     }
 
     fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
-        let Some((progress, place)) = self.frontier.look_up(url)? else { return Ok(None) };
+        let looked_up = self.frontier.change(|frontier| frontier.look_up(url))?;
+        let Some((progress, place)) = looked_up else { return Ok(None) };
         let fingerprint = Fingerprint::of(url);
         let queued = |state: KnownState, depth: u16| {
             let found = self.records.found(place, fingerprint);
@@ -445,12 +465,13 @@ impl Store for EmbeddedStore {
 
     fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {
         let mut found = None;
-        self.frontier.hosts(&Range::Host(host.clone()), &mut |stored| found = Some(stored))?;
+        let range = Range::Host(host.clone());
+        self.frontier.change(|frontier| frontier.hosts(&range, &mut |stored| found = Some(stored)))?;
         Ok(found)
     }
 
     fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> Result<()> {
-        self.frontier.hosts(&Range::All, each)
+        self.frontier.change(|frontier| frontier.hosts(&Range::All, each))
     }
 
     fn stored(&self) -> Stored {
@@ -469,8 +490,10 @@ impl OwnStore for EmbeddedStore {
         let records = Rc::clone(&self.records);
         let ranges: Vec<Range> = partitions.iter().copied().map(Range::Partition).collect();
         let page = |place, url: &str| records.page(place, url);
-        let (moved, next) = self.frontier.export(&ranges, from, MOVED_URLS_MAX, &page)?;
-        Ok(Exported { moved, next, decided: self.frontier.decided() })
+        self.frontier.change(|frontier| {
+            let (moved, next) = frontier.export(&ranges, from, MOVED_URLS_MAX, &page)?;
+            Ok(Exported { moved, next, decided: frontier.decided() })
+        })
     }
 
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {

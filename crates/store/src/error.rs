@@ -61,6 +61,14 @@ pub enum Error {
         /// Which file.
         path: PathBuf,
     },
+    /// An earlier operation failed, and may have left what is in memory half changed.
+    #[error("the store failed earlier ({first}): nothing more is done with it until it is opened again")]
+    Failed {
+        /// What was said then.
+        first: String,
+        /// What to do about that.
+        kind: ErrorKind,
+    },
     /// A server of a cluster says what it should not.
     #[error("{node}: {what}")]
     Redis {
@@ -142,6 +150,7 @@ impl Error {
                 _ => ErrorKind::Io,
             },
             Error::Unsynced { .. } => ErrorKind::Io,
+            Error::Failed { kind, .. } => *kind,
             Error::NotAJournal { .. } | Error::Version { .. } | Error::Corrupt { .. } => ErrorKind::Format,
             Error::TooLong { .. } | Error::Encode(_) => ErrorKind::Input,
             Error::Redis { .. } | Error::WentBack { .. } | Error::NoRecord { .. } => ErrorKind::Format,
@@ -150,6 +159,20 @@ impl Error {
             Error::Fenced { .. } => ErrorKind::Fenced,
             Error::Unsafe { .. } => ErrorKind::Setup,
         }
+    }
+
+    /// What whoever asks next is told.
+    pub(crate) fn again(&self) -> Error {
+        if let Error::Failed { first, kind } = self {
+            return Error::Failed { first: first.clone(), kind: *kind };
+        }
+        let mut first = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            first.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        Error::Failed { first, kind: self.kind() }
     }
 
     /// For `map_err`: adds what was tried and where.

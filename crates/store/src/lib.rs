@@ -21,6 +21,8 @@
 //! Those of every [`Store`], and:
 //! - A record that was flushed is read again after `kill -9`, and one that was synced also after a power cut; what is read is
 //!   always a prefix of what was appended.
+//! - After an error of an operation that changes what is in memory there is no snapshot, and no other change, until the store is
+//!   opened again: what may be half done is not written down in the place of the journal.
 //! - What a snapshot knows stays known even when limits are lowered; the records behind it are admitted under the limits of the
 //!   day.
 //! - A settled page whose capture the archive lost counts as not tried: see [`without_capture`].
@@ -38,6 +40,7 @@
 mod embedded;
 mod error;
 pub mod frontier;
+mod guarded;
 pub mod history;
 mod journal;
 pub mod log;

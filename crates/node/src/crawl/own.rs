@@ -108,7 +108,7 @@ impl Own {
     }
 
     /// Writes down how long the run took, and all that the next start need not fold again; unless there are records in the
-    /// journal that nobody here was told of.
+    /// journal that nobody here was told of, or that were folded by half.
     pub(super) fn close(
         mut self,
         agent: &mut Agent,
@@ -119,7 +119,7 @@ impl Own {
         let record = Box::new(Record::RunEnded { elapsed });
         self.writing.write(Job { ticket: Ticket(0), record, capture: None, attempt: None }, now.wall);
         let end = self.writing.finish()?;
-        if all_is_told {
+        if all_is_told && !self.store.has_failed() {
             agent.end(elapsed);
             self.store.tidy().map_err(WriteError::Store)?;
             let job = snapshot(agent, &mut self.store, &self.pointed, end, now).map_err(WriteError::Store)?;

@@ -19,7 +19,7 @@ use crate::control::{Request, Response};
 use crate::directory;
 use crate::shared::Gathered;
 use crate::why::{Crawl, NO_SITE};
-use crate::writer::pointer_of;
+use crate::writer::{WriteError, pointer_of};
 
 /// A question that waits for something to be read, and where its answer goes.
 pub(super) struct Question {
@@ -112,7 +112,7 @@ impl Run {
         let (Ok(url), Base::Own(own)) = (url::parse_seed(url), &mut self.base) else { return };
         match own.store.decide_host(&Host::of(&url)) {
             Ok(decided) => self.answers.push_back(Event::Decided(decided)),
-            Err(error) => self.fail(&error),
+            Err(error) => self.fail(&WriteError::Store(error)),
         }
         self.settle();
     }

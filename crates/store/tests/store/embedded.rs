@@ -214,7 +214,8 @@ fn a_failed_take_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(nephila_disk::RealDisk);
     let options = FrontierOptions::default();
-    let (mut store, mut journal) = EmbeddedStore::open(disk, dir.path(), options, &mut ()).unwrap();
+    let (mut store, mut journal) =
+        EmbeddedStore::open(Arc::clone(&disk), dir.path(), options, &mut ()).unwrap();
     // More than is kept in memory, and packs badly.
     let noise = |number: u64| {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -225,7 +226,7 @@ fn a_failed_take_loses_nothing() {
     };
     write(&mut store, &mut journal, &seeds((0..URLS).map(page)));
     let a = host("a.example");
-    let mut taken = store.take(&a, 10, false, Wall(0)).unwrap().due;
+    store.take(&a, 10, false, Wall(0)).unwrap();
     let chunks = dir.path().join("store/chunks-00000000");
     let bytes = std::fs::read(&chunks).unwrap();
     // The chunks that are read next are not the first of the file: the queue begins in memory.
@@ -233,27 +234,72 @@ fn a_failed_take_loses_nothing() {
     let failed = (0..URLS).find_map(|_| match store.take(&a, 3, false, Wall(0)) {
         Ok(more) => {
             assert!(!more.due.is_empty());
-            taken.extend(more.due);
             None
         }
         Err(error) => Some(error),
     });
     assert_eq!(failed.unwrap().kind(), nephila_store::ErrorKind::Format);
-    assert!(store.take(&a, 3, false, Wall(0)).is_err());
-    let mut due = 0;
-    store.hosts(&mut |stored| due += stored.due).unwrap();
-    assert_eq!(due, URLS - taken.len() as u64);
     std::fs::write(&chunks, bytes).unwrap();
+    assert!(store.has_failed());
+    assert!(store.take(&a, 3, false, Wall(0)).is_err(), "it may be half done");
+    assert!(snapshot(&mut store, &mut journal).is_err());
+    drop((store, journal));
+    let (mut store, _) = EmbeddedStore::open(disk, dir.path(), options, &mut ()).unwrap();
+    let mut taken = BTreeSet::new();
     loop {
         let more = store.take(&a, 1_000, false, Wall(0)).unwrap().due;
         if more.is_empty() {
             break;
         }
-        taken.extend(more);
+        let texts = more.into_iter().map(|due| String::from(due.url));
+        assert!(texts.into_iter().all(|url| taken.insert(url)), "each once");
     }
     assert_eq!(taken.len() as u64, URLS);
-    let taken: BTreeSet<String> = taken.into_iter().map(|due| due.url.into()).collect();
-    assert_eq!(taken.len() as u64, URLS, "each once");
+}
+
+/// What could not be decided because the journal could not be read is not written down as if it had been.
+#[test]
+fn after_a_failed_decision_there_is_no_snapshot() {
+    const LINKS: u64 = 500;
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(nephila_disk::RealDisk);
+    // Without filters every link waits for a decision, and its text is read again for that.
+    let options = FrontierOptions { filter_bytes_max: 0, block_urls_max: 50, ..FrontierOptions::default() };
+    let open = || EmbeddedStore::open(Arc::clone(&disk), dir.path(), options, &mut ()).unwrap();
+    let (mut store, mut journal) = open();
+    let link = |number: u64| format!("http://h{}.example/{number}", number % 7);
+    write_decided(&mut store, &mut journal, &seeds((0..LINKS).map(link)));
+    snapshot(&mut store, &mut journal).unwrap();
+    let place = journal.end();
+    let admitted = write(&mut store, &mut journal, &seeds((LINKS..2 * LINKS).map(link)));
+    assert!(admitted.undecided > 0, "{admitted:?}");
+    drop((store, journal));
+    let (mut store, mut journal) = open();
+    let segment = dir.path().join("store/journal-000000000000");
+    let bytes = std::fs::read(&segment).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[place as usize + 100] ^= 1;
+    std::fs::write(&segment, damaged).unwrap();
+    let failed = store.decide().unwrap_err();
+    assert_eq!(failed.kind(), nephila_store::ErrorKind::Format, "{failed}");
+    std::fs::write(&segment, bytes).unwrap();
+    let refused = [
+        store.tidy().unwrap_err(),
+        store.decide().unwrap_err(),
+        store.settle(0, &settled("http://a.example/", Outcome::Answered { status: 200 })).unwrap_err(),
+        snapshot(&mut store, &mut journal).unwrap_err(),
+    ];
+    for error in refused {
+        assert!(error.to_string().contains(&failed.to_string()), "{error}");
+        assert_eq!(error.kind(), failed.kind());
+    }
+    drop((store, journal));
+    let (mut store, _) = open();
+    store.decide().unwrap();
+    assert_eq!(store.stored().known, 2 * LINKS);
+    let mut due = 0;
+    store.hosts(&mut |stored| due += stored.due).unwrap();
+    assert_eq!(due, 2 * LINKS);
 }
 
 #[test]
