@@ -23,6 +23,8 @@ pub(super) struct Own {
     snapshot_at: u64,
     snapshot_bytes: u64,
     snapshot_under_way: bool,
+    /// An old record could not be read, and that was said.
+    unreadable: bool,
 }
 
 impl Own {
@@ -34,7 +36,15 @@ impl Own {
         snapshot_at: u64,
         snapshot_bytes: u64,
     ) -> Own {
-        Own { store, pointed, writing, snapshot_at, snapshot_bytes, snapshot_under_way: false }
+        Own {
+            store,
+            pointed,
+            writing,
+            snapshot_at,
+            snapshot_bytes,
+            snapshot_under_way: false,
+            unreadable: false,
+        }
     }
 
     /// Does what is asked of a store, and says the answer if there is one. `open` are the partitions that it admits URLs of.
@@ -57,7 +67,12 @@ impl Own {
             }
             Action::Visit { max } => Event::Visited(store.visit(now, max)?),
             Action::Recall { host, place } => {
-                Event::Recalled { host, record: store.record(place).ok().map(Box::new), place }
+                let record = store.record(place);
+                if let (Err(error), false) = (&record, self.unreadable) {
+                    self.unreadable = true;
+                    say_unreadable(error);
+                }
+                Event::Recalled { host, record: record.ok().map(Box::new), place }
             }
             Action::PutBack { host, due } => {
                 store.put_back(&host, &due)?;
@@ -128,6 +143,13 @@ impl Own {
         }
         Ok(())
     }
+}
+
+/// What an old record said is asked for again; whoever runs the crawl should know of the damage.
+fn say_unreadable(error: &nephila_store::Error) {
+    crate::display::note(&format!(
+        "warning: an old record of the crawl cannot be read, and robots.txt is asked for again: {error}"
+    ));
 }
 
 /// Begins to write down the store, and with it what the agent must not forget. `end` is behind the last record that the store

@@ -4,6 +4,7 @@
 //! it, so a segment is removed by [`Heap::sweep`], once a newer snapshot is durable that names nothing in it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,8 +104,13 @@ impl Heap {
         };
         for state in states {
             let path = heap.path(state.number);
-            let mode = if access == Access::Write { Mode::Append } else { Mode::Read };
-            let file = heap.disk.open(&path, mode).map_err(Error::io("open", &path))?;
+            // What is written from now on goes to segments of its own.
+            let file = match heap.disk.open(&path, Mode::Read) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(Error::Corrupt { path, place: 0, what: "it is missing" });
+                }
+                opened => opened.map_err(Error::io("open", &path))?,
+            };
             let length = file.len().map_err(Error::io("measure", &path))?;
             if length < state.bytes {
                 return Err(Error::Corrupt { path, place: length, what: "it is shorter than it was" });

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
-//! 8   u32      format, now 6
+//! 8   u32      format
 //! 12  five sections: the head (postcard), what is noted of hosts, URLs by host, the owner's memo, what the sieve has noted;
 //!     each in pieces of u32 length, u32 CRC-32, bytes, of which one without bytes is the last
 //! ```

@@ -291,6 +291,41 @@ fn there_is_no_crawl_to_look_at() {
     assert!(look(disk, NO_LIMITS).is_ok());
 }
 
+/// A file that the snapshot names is missing: it is said which, and none is made in its place.
+#[test]
+fn a_missing_segment_is_named() {
+    for name in ["blocks-00000000", "chunks-00000000"] {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        let options = FrontierOptions {
+            sieve_bytes_max: 0,
+            filter_bytes_max: 0,
+            pending_bytes_max: 0,
+            hot_hosts_max: 1,
+            hot_bytes_max: 0,
+            ..FrontierOptions::default()
+        };
+        let (mut store, mut journal, _) = open_with(Arc::clone(&disk), options).unwrap();
+        for number in 0..20 {
+            let urls = (0..200).map(|page| format!("http://{number}.example/{page}"));
+            write_decided(&mut store, &mut journal, &seeds(urls));
+        }
+        snapshot(&mut store, &mut journal).unwrap();
+        drop((store, journal));
+        let path = Path::new(STORE).join(name);
+        disk.remove(&path).unwrap();
+        for error in [
+            look(Arc::clone(&disk), NO_LIMITS).err().unwrap(),
+            open(Arc::clone(&disk), NO_LIMITS).err().unwrap(),
+            open(Arc::clone(&disk), NO_LIMITS).err().unwrap(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Format);
+            let text = error.to_string();
+            assert!(text.contains(name) && text.contains("it is missing"), "{text}");
+        }
+        assert!(disk.open(&path, Mode::Read).is_err(), "none is made in its place");
+    }
+}
+
 /// The journal of an older version is neither read nor overlooked.
 #[test]
 fn an_old_journal_is_refused() {
