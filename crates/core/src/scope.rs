@@ -120,6 +120,17 @@ impl Scope {
         }
     }
 
+    /// What makes it differ from another one with the same seeds.
+    pub fn rules(&self) -> Vec<&str> {
+        fn sorted(patterns: &[Regex]) -> Vec<&str> {
+            let mut texts: Vec<&str> = patterns.iter().map(Regex::as_str).collect();
+            texts.sort_unstable();
+            texts
+        }
+        let (include, exclude) = (sorted(&self.include), sorted(&self.exclude));
+        [vec![self.kind.as_str(), "include"], include, vec!["exclude"], exclude].concat()
+    }
+
     /// Adds a seed: it belongs to the crawl, and so does what is around it. False if it is one already.
     pub fn add_seed(&mut self, seed: &Url) -> bool {
         if !self.seeds.insert(Fingerprint::of(seed)) {

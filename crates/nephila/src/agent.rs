@@ -57,7 +57,7 @@ pub(crate) fn run(matches: &ArgMatches, mut mistakes: Mistakes) -> Ended {
     let out =
         config.out.clone().unwrap_or_else(|| Path::new(&format!("nephila-{}", identity.agent())).into());
     let (directory, start, seeds) = Directory::open(&out, &config, &seeds)?;
-    let site = Site::open(&config, &directory, identity).map_err(anyhow::Error::from)?;
+    let site = Site::open(&config, &directory, &seeds, identity).map_err(anyhow::Error::from)?;
     let kind = if matches.get_flag("quiet") { Kind::Quiet } else { Kind::fitting() };
     let mut display = Display::new(kind, &config);
     let (name, at) = (&site.settings().name, &site.settings().address);

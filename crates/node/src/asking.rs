@@ -136,7 +136,7 @@ impl<F: Fn(Asked)> Asker<F> {
     }
 
     /// What became of a URL whose host this agent has.
-    pub(crate) async fn why(&self, holder: AgentId, url: String) -> Response {
+    pub(crate) async fn why(&self, holder: AgentId, name: Option<String>, url: String) -> Response {
         let mut answer = self.ask(holder, Ask::Why { url: url.clone() }).await;
         let mut last: Option<Why> = None;
         for _ in 0..HANDS_MAX {
@@ -150,7 +150,7 @@ impl<F: Fn(Asked)> Asker<F> {
                 // Who had it says what came of it; how it was found is known to who has it too.
                 why.found = why.found.or(last.found);
             }
-            let UrlState::Elsewhere { agent, place } = &why.state else { return why.response() };
+            let UrlState::Elsewhere { agent, place, .. } = &why.state else { return why.response() };
             let before = agent.parse().ok();
             let place = *place;
             last = Some(why);
@@ -163,19 +163,29 @@ impl<F: Fn(Asked)> Asker<F> {
             Some(why) => why.response(),
             None => Response::Refused {
                 why: format!(
-                    "agent {holder} has the host, and does not answer: ask again when `nephila site status` lists it as well"
+                    "{} has the host, and does not answer: ask again when `nephila site status` lists it as well",
+                    report::agent_words(&holder.to_string(), name.as_deref())
                 ),
             },
         }
     }
 
     /// A part of what an agent's archive holds.
-    pub(crate) async fn read(&self, agent: AgentId, pointer: Pointer, from: u64) -> Response {
+    pub(crate) async fn read(
+        &self,
+        agent: AgentId,
+        name: Option<String>,
+        pointer: Pointer,
+        from: u64,
+    ) -> Response {
         match self.ask(agent, Ask::Read { pointer, from }).await {
             Some(Answer::Bytes(bytes, is_last)) => Response::Bytes { hex: to_hex(&bytes), is_last },
             Some(Answer::Refused(why)) => Response::Refused { why },
             _ => Response::Refused {
-                why: format!("agent {agent}, which has it in its archive, does not answer"),
+                why: format!(
+                    "{}, which has it in its archive, does not answer",
+                    report::agent_words(&agent.to_string(), name.as_deref())
+                ),
             },
         }
     }

@@ -5,6 +5,7 @@
 //! store, others talk to it ([`crate::shared`]). Every action is performed in the order in which the agent gave it, and every
 //! answer comes back as an event; nothing is decided here.
 
+mod company;
 mod own;
 mod questions;
 mod signals;
@@ -31,6 +32,7 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use self::company::Company;
 use self::own::Own;
 pub use self::own::snapshot;
 use self::questions::Question;
@@ -167,6 +169,7 @@ struct Run {
     requests: Requests,
     metrics: Option<Metrics>,
     site: Option<Site>,
+    company: Company,
     /// Answers that the store gave at once; filled by `perform`, emptied by `settle`.
     answers: VecDeque<Event>,
     /// What a fetch received, from its end to the record that settles it.
@@ -232,6 +235,7 @@ impl Run {
             requests,
             metrics,
             site,
+            company: Company::default(),
             answers: VecDeque::new(),
             held: HashMap::new(),
             waiting: HashMap::new(),
@@ -262,6 +266,7 @@ impl Run {
         loop {
             self.settle();
             if let Some(reason) = self.ended {
+                self.company.say(&self.agent, display, Clock::now().mono);
                 return reason;
             }
             let wake = self.agent.next_wake();
@@ -285,7 +290,11 @@ impl Run {
                 }
                 reason = interrupts.next() => self.step(Event::Control(Control::Stop(reason))),
                 () = sleep_until(wake) => self.step(Event::Wake),
-                _ = ticks.tick() => display.update(&self.agent.status(Clock::now()), self.agent.elapsed(Clock::now())),
+                _ = ticks.tick() => {
+                    let now = Clock::now();
+                    self.company.say(&self.agent, display, now.mono);
+                    display.update(&self.agent.status(now), self.agent.elapsed(now));
+                }
             }
         }
     }

@@ -5,9 +5,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use nephila_core::agent::{HostCounts, HostView, MemberView, SiteView, Status, StopReason};
+use nephila_core::agent::{
+    Acquaintance, Differing, HostCounts, HostView, MemberView, SiteView, Status, StopReason,
+};
 use nephila_core::record::{Block, Failure, How, Pointer};
-use nephila_core::site::Standing;
+use nephila_core::site::{Difference, Standing};
 use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use serde::{Deserialize, Serialize};
@@ -68,6 +70,9 @@ pub struct Captured {
     /// The number of the agent whose archive it is, in a site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_name: Option<String>,
     /// The WARC file, below the directory of the crawl.
     pub file: String,
     /// As the archive names the place.
@@ -126,6 +131,9 @@ pub enum UrlState {
     Elsewhere {
         /// Which, by its number.
         agent: String,
+        /// Its name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent_name: Option<String>,
         /// Where in its journal it says what came of it.
         place: u64,
     },
@@ -170,6 +178,11 @@ pub enum UrlState {
     },
 }
 
+/// An agent by its name, if that is known, and its number.
+pub(crate) fn agent_words(number: &str, name: Option<&str>) -> String {
+    name.map_or_else(|| format!("agent {number}"), |name| format!("agent {name} ({number})"))
+}
+
 /// A moment of the calendar for people.
 fn moment(at_ms: u64) -> String {
     let at = i64::try_from(Wall(at_ms).0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -187,8 +200,9 @@ impl UrlState {
             UrlState::Trap { rule } => format!("left aside as a trap: {rule}"),
             UrlState::Blocked { by } => format!("blocked by {by}: `nephila unblock {by}` takes that back"),
             UrlState::Disallowed { line, rule } => format!("forbidden by line {line} of robots.txt: {rule}"),
-            UrlState::Elsewhere { agent, .. } => {
-                format!("done by agent {agent}, which had its host before and does not answer now")
+            UrlState::Elsewhere { agent, agent_name, .. } => {
+                let agent = agent_words(agent, agent_name.as_deref());
+                format!("done by {agent}, which had its host before and does not answer now")
             }
             UrlState::Fetching => "being fetched now".to_owned(),
             UrlState::Waiting { reason, wait_s, host_queue, attempts, failure } => {
@@ -229,8 +243,10 @@ impl Why {
             let via = found.via.as_ref().map(|via| format!(" on {via}")).unwrap_or_default();
             let _ = writeln!(text, "  known as a {}{via}, depth {}", found.how, found.depth);
         }
-        if let Some(Captured { agent, file, pointer }) = &self.capture {
-            let whose = agent.as_ref().map(|agent| format!(" by agent {agent}")).unwrap_or_default();
+        if let Some(Captured { agent, agent_name, file, pointer }) = &self.capture {
+            let whose =
+                agent.as_ref().map(|agent| format!(" by {}", agent_words(agent, agent_name.as_deref())));
+            let whose = whose.unwrap_or_default();
             let _ = writeln!(text, "  archived{whose} in {file} at {}", pointer.offset);
         }
         text
@@ -313,41 +329,107 @@ pub fn of_site(response: Response, silent: &[String]) -> Response {
     Response::Report { text, json }
 }
 
-/// The agents of a site, as an answer.
-pub fn site(view: &SiteView) -> Response {
-    let state = match view {
-        _ if view.members.is_empty() => {
-            "not begun: it waits for the other agents that its settings list".to_owned()
-        }
-        _ if view.misplaced + view.owing + view.handovers > 0 => {
-            "moving hosts to whom they should be with".to_owned()
-        }
-        _ => "settled".to_owned(),
+/// The same for an agent that waits for the others to begin the site.
+pub fn of_waiting(response: Response, waits: Option<&(Vec<Acquaintance>, Vec<String>)>) -> Response {
+    let Response::Report { mut text, json } = response else { return response };
+    if let Some((there, missing)) = waits {
+        let _ = writeln!(text, "{}", waiting_words(there, missing));
+    }
+    Response::Report { text, json }
+}
+
+/// What an agent waits for that is in no site yet, in words.
+pub(crate) fn waiting_words(there: &[Acquaintance], missing: &[String]) -> String {
+    let known = |of: &Acquaintance| {
+        let lists = if of.lists_the_same { "" } else { ", whose list of `peers` is another one" };
+        format!("{} at {}{lists}", of.name, of.address)
     };
-    let mut text = format!("site {state}\n");
+    let there: Vec<String> = there.iter().map(known).collect();
+    let list = |list: &[String]| if list.is_empty() { "nobody".to_owned() } else { list.join(", ") };
+    format!("waiting for the site to begin: heard of {}; missing: {}", list(&there), list(missing))
+}
+
+/// That an agent was told otherwise, in words.
+pub(crate) fn differing_words(of: &Differing) -> String {
+    let what: Vec<String> = of.what.iter().map(Difference::to_string).collect();
+    let (name, what) = (agent_words(&of.id.to_string(), Some(&of.name)), what.join(", "));
+    match of.refuses {
+        true => format!(
+            "the site does not let this agent in: {name} has other settings. Compare, and make equal for all agents: {what}"
+        ),
+        false => format!(
+            "{name} is not let in: it has other settings than this agent. Compare, and make equal for all agents: {what}"
+        ),
+    }
+}
+
+/// What is to be said of a site as a whole.
+fn site_words(view: &SiteView, running: bool) -> String {
+    if view.members.is_empty() {
+        return match running {
+            true => format!("site not begun\n{}", waiting_words(&view.there, &view.missing)),
+            false => "nothing runs there; the site had not begun".to_owned(),
+        };
+    }
+    if !running {
+        return "nothing runs there; what this agent knew last of its site".to_owned();
+    }
+    let mut text = match view.misplaced + view.owing + view.handovers {
+        0 => "site settled".to_owned(),
+        _ => "site moving hosts to whom they should be with".to_owned(),
+    };
+    for MemberView { member, is_well, held, .. } in view.members.iter().filter(|of| of.held > 0) {
+        let name = &member.name;
+        let partitions = counted(*held as u64, "partition", "partitions");
+        match (member.standing, is_well) {
+            (Standing::Gone, _) => {
+                let _ = write!(
+                    text,
+                    "\nthe hosts in {partitions} of {name}, which is forgotten, wait until others have taken them over"
+                );
+            }
+            (_, false) => {
+                let _ = write!(text, "\nthe hosts in {partitions} of {name}, which is silent, wait for it");
+            }
+            _ => {}
+        }
+    }
+    text
+}
+
+/// The agents of a site, as an answer; `running` is false when they were read from the files of an agent that does not run.
+pub fn site(view: &SiteView, running: bool) -> Response {
+    let mut text = site_words(view, running);
+    text.push('\n');
+    for differing in &view.differing {
+        let _ = writeln!(text, "{}", differing_words(differing));
+    }
     let width = view.members.iter().map(|of| of.member.name.len()).max().unwrap_or(0).clamp(5, 50);
-    let _ = writeln!(
-        text,
-        "{:width$}  {:16}  {:21}  {:>8}  {:>10}  state",
-        "agent", "number", "address", "capacity", "partitions"
-    );
+    if !view.members.is_empty() {
+        let _ = writeln!(
+            text,
+            "{:width$}  {:16}  {:21}  {:>8}  {:>10}  state",
+            "agent", "number", "address", "capacity", "partitions"
+        );
+    }
     for MemberView { id, member, is_well, held } in &view.members {
         let state = match (member.standing, is_well) {
             (Standing::Gone, _) => "forgotten",
+            _ if !running => "joined",
             (_, false) => "silent",
-            _ if *id == view.me => "well (this one)",
             _ => "well",
         };
+        let this_one = if *id == view.me { " (this one)" } else { "" };
         let _ = writeln!(
             text,
-            "{:width$}  {id}  {:21}  {:>8}  {:>10}  {state}",
+            "{:width$}  {id}  {:21}  {:>8}  {:>10}  {state}{this_one}",
             member.name,
             member.address,
             member.capacity,
             count(*held as u64),
         );
     }
-    let mut json = json!({ "schema": 1, "begun": !view.members.is_empty() });
+    let mut json = json!({ "schema": 1, "running": running, "begun": !view.members.is_empty() });
     merge(&mut json, view);
     Response::Report { text, json }
 }
@@ -473,6 +555,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use nephila_core::agent::Totals;
+    use nephila_core::site::Member;
 
     use super::*;
 
@@ -496,7 +579,14 @@ mod tests {
             (Trap { rule: "too long".to_owned() }, "trap: too long"),
             (Blocked { by: "a.test".to_owned() }, "`nephila unblock a.test`"),
             (Disallowed { line: 7, rule: "Disallow: /x".to_owned() }, "line 7 of robots.txt: Disallow: /x"),
-            (Elsewhere { agent: "00000000000000a1".to_owned(), place: 7 }, "done by agent 00000000000000a1"),
+            (
+                Elsewhere { agent: "00000000000000a1".to_owned(), agent_name: None, place: 7 },
+                "done by agent 00000000000000a1,",
+            ),
+            (
+                Elsewhere { agent: "00a1".to_owned(), agent_name: Some("c".to_owned()), place: 7 },
+                "done by agent c (00a1),",
+            ),
             (Fetching, "being fetched now"),
             (
                 waiting,
@@ -517,7 +607,12 @@ mod tests {
             url: "https://a.test/".to_owned(),
             state: UrlState::Fetched { status: 200, at_ms: 1, bytes: 2, took_s: 0.5, attempt: 1 },
             found: Some(FoundBy::new(How::Link, Some("https://a.test/b".to_owned()), 3)),
-            capture: Some(Captured { agent: None, file: "archive/a.warc.gz".to_owned(), pointer }),
+            capture: Some(Captured {
+                agent: None,
+                agent_name: None,
+                file: "archive/a.warc.gz".to_owned(),
+                pointer,
+            }),
         };
         let Response::Report { text, json } = why.response() else { panic!() };
         assert_eq!(json["schema"], 1);
@@ -580,6 +675,94 @@ mod tests {
         );
         assert!(text.ends_with("and 4 more (--limit)\n"), "{text}");
         assert_eq!(json["hosts"][0]["host"], "a.test");
+    }
+
+    #[test]
+    fn a_site_says_whose_hosts_wait() {
+        let member = |number: u64, name: &str, standing, is_well, held| {
+            let (name, address) = (name.to_owned(), format!("{name}:7946"));
+            let member = Member { name, address, capacity: 1, version: 1, standing };
+            MemberView { id: number.into(), member, is_well, held }
+        };
+        let view = |members| SiteView {
+            me: 1.into(),
+            members,
+            there: Vec::new(),
+            missing: Vec::new(),
+            differing: Vec::new(),
+            held: 1,
+            misplaced: 0,
+            owing: 0,
+            handovers: 0,
+            is_delivering: false,
+            turns: 0,
+            turns_out: 0,
+            turns_run_out: 0,
+        };
+        use Standing::{Gone, Joined};
+        let one = |standing| member(1, "one", standing, true, 5_000);
+        for (of, running, expected) in [
+            (
+                view(vec![one(Joined), member(2, "two", Joined, true, 9)]),
+                true,
+                vec!["site settled\nagent", "well (this one)"],
+            ),
+            (
+                view(vec![one(Joined), member(2, "two", Joined, false, 9)]),
+                true,
+                vec![
+                    "site settled\nthe hosts in 9 partitions of two, which is silent, wait for it\n",
+                    "silent\n",
+                ],
+            ),
+            (
+                view(vec![one(Joined), member(2, "two", Gone, false, 1)]),
+                true,
+                vec![
+                    "the hosts in 1 partition of two, which is forgotten, wait until others have taken them over\n",
+                ],
+            ),
+            (view(vec![one(Joined), member(2, "two", Gone, false, 0)]), true, vec!["site settled\nagent"]),
+            (view(vec![one(Gone)]), true, vec!["forgotten (this one)\n"]),
+            (
+                view(vec![one(Joined)]),
+                false,
+                vec!["nothing runs there; what this agent knew last", "joined (this one)\n"],
+            ),
+            (view(vec![]), false, vec!["nothing runs there; the site had not begun\n"]),
+            (
+                SiteView {
+                    there: vec![Acquaintance {
+                        name: "two".into(),
+                        address: "two:1".into(),
+                        lists_the_same: true,
+                    }],
+                    missing: vec!["three:1".into(), "four:1".into()],
+                    ..view(vec![])
+                },
+                true,
+                vec![
+                    "site not begun\nwaiting for the site to begin: heard of two at two:1; missing: three:1, four:1\n",
+                ],
+            ),
+            (
+                SiteView {
+                    differing: vec![Differing {
+                        id: 3.into(),
+                        name: "three".into(),
+                        what: vec![Difference::Seeds],
+                        refuses: false,
+                    }],
+                    ..view(vec![one(Joined)])
+                },
+                true,
+                vec!["agent three (0000000000000003) is not let in", "the seeds (urls, seeds)"],
+            ),
+        ] {
+            let Response::Report { text, json } = site(&of, running) else { panic!() };
+            assert!(expected.iter().all(|words| text.contains(words)), "{expected:?} {text}");
+            assert_eq!((&json["running"], &json["begun"]), (&json!(running), &json!(!of.members.is_empty())));
+        }
     }
 
     /// The field names of the counts are the names of the places; a host has words of its own in each.

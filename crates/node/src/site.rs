@@ -9,6 +9,7 @@ use std::net::TcpListener;
 
 use nephila_core::agent::{Event, Recipient};
 use nephila_core::site::{AgentId, Member, Message, SiteSettings};
+use nephila_core::url::Url;
 use nephila_store::redis::RedisOptions;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
@@ -83,13 +84,18 @@ pub struct Site {
 }
 
 impl Site {
-    /// Begins to listen as the agent that `identity` says.
-    pub fn open(config: &Config, directory: &Directory, identity: Identity) -> Result<Site, SiteError> {
+    /// Begins to listen as the agent that `identity` says, to crawl from these seeds.
+    pub fn open(
+        config: &Config,
+        directory: &Directory,
+        seeds: &[Url],
+        identity: Identity,
+    ) -> Result<Site, SiteError> {
         let (Some(listen), Some(me)) = (config.site.listen, directory.agent()) else {
             return Err(SiteError::Settings);
         };
         let listener = TcpListener::bind(listen).map_err(|error| SiteError::Listen(listen, error))?;
-        let settings = config.site_settings(me, identity.agent().to_string());
+        let settings = config.site_settings(me, identity.agent().to_string(), seeds);
         let store = config.shared_store(me, &identity.site().to_string())?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("peers").enable_all().build();

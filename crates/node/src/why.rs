@@ -94,7 +94,7 @@ impl Crawl<'_> {
             Request::Blocks => return report::blocks(self.agent.blocks()),
             Request::Site => {
                 return match self.agent.site_view(now) {
-                    Some(view) => report::site(&view),
+                    Some(view) => report::site(&view, self.running),
                     None => Response::Refused { why: NO_SITE.to_owned() },
                 };
             }
@@ -233,15 +233,17 @@ impl Crawl<'_> {
         let path =
             nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer)).ok()?;
         let file = path.strip_prefix(self.dir).unwrap_or(&path).display().to_string();
-        let agent = self.agent.me().filter(|_| self.running).map(|agent| agent.to_string());
-        Some(Captured { agent, file, pointer })
+        let agent = self.agent.me().filter(|_| self.running);
+        let agent_name = agent.and_then(|agent| self.agent.name_of(agent)).map(str::to_owned);
+        Some(Captured { agent: agent.map(|agent| agent.to_string()), agent_name, file, pointer })
     }
 
     fn state_of_known(&self, url: &Url, known: &Known, now: Now) -> UrlState {
         let (attempts, failure, retry) = match &known.state {
             KnownState::Settled(settled) => return settled_state(settled),
             KnownState::Elsewhere { agent, place } => {
-                return UrlState::Elsewhere { agent: agent.to_string(), place: *place };
+                let agent_name = self.agent.name_of(*agent).map(str::to_owned);
+                return UrlState::Elsewhere { agent: agent.to_string(), agent_name, place: *place };
             }
             KnownState::Retry { not_before, attempts, last } => {
                 let failure = match last.as_ref().map(|last| &last.outcome) {
@@ -402,7 +404,9 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     }
     let (settings, scope) = (recorded.config.settings.clone(), recorded.config.scope(&recorded.seeds));
     let mut agent = match recorded.agent {
-        Some(me) => Agent::of_site(settings, scope, recorded.config.site_settings(me, String::new())),
+        Some(me) => {
+            Agent::of_site(settings, scope, recorded.config.site_settings(me, String::new(), &recorded.seeds))
+        }
         None => Agent::new(settings, scope),
     };
     let now = Clock::now();
@@ -410,7 +414,7 @@ pub fn ask_files(dir: &Path, request: &Request) -> Result<Response, AskError> {
     let mut store = EmbeddedStore::open_read_only(disk, dir, options, &mut replay)?;
     if let (Request::Site, Some(view)) = (request, agent.site_view(now)) {
         // As it was when it ran.
-        return Ok(report::site(&view));
+        return Ok(report::site(&view, false));
     }
     agent.start(now, store.stored(), &mut Vec::new());
     Store::hosts(&mut store, &mut |stored| agent.take_stock(&stored, now))?;

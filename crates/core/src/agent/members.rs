@@ -20,7 +20,7 @@ const MINTED_WAIT: Duration = Duration::from_secs(30);
 impl Agent {
     /// Who it is, and what is to be known of it.
     pub(super) fn introduce(&self) -> Option<Greeting> {
-        let SiteSettings { me, name, address, capacity, peers, .. } = self.site.settings.as_ref()?;
+        let SiteSettings { me, name, address, capacity, peers, terms, .. } = self.site.settings.as_ref()?;
         let member = Member {
             name: name.clone(),
             address: address.clone(),
@@ -28,7 +28,7 @@ impl Agent {
             version: self.runs,
             standing: Standing::Joined,
         };
-        Some(Greeting { me: *me, member, peers: peers.clone() })
+        Some(Greeting { me: *me, member, peers: peers.clone(), terms: *terms })
     }
 
     pub(super) fn send(&self, to: AgentId, message: Message, out: &mut Vec<Action>) {
@@ -223,6 +223,7 @@ impl Agent {
             Message::Hello(greeting) if greeting.me == from && greeting.member.name == name => {
                 return self.on_hello(from, greeting, now, out);
             }
+            Message::Differs(terms) => return self.on_differs(from, name, &terms, now),
             Message::Members(members) if is_it(&members) => return self.on_members(from, &members, now, out),
             Message::Hello(_) | Message::Members(_) => return,
             _ if !is_it(&self.site.members) => return,
@@ -234,7 +235,7 @@ impl Agent {
             self.site.outbox.wants_a_look();
         }
         match message {
-            Message::Hello(_) | Message::Members(_) | Message::Offer { .. } => {}
+            Message::Hello(_) | Message::Members(_) | Message::Differs(_) | Message::Offer { .. } => {}
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
             Message::Beat { run, members, wishes, holds } => {
                 let peer = self.site.peers.entry(from).or_default();
@@ -293,6 +294,9 @@ impl Agent {
     }
 
     fn on_hello(&mut self, from: AgentId, greeting: Greeting, now: Now, out: &mut Vec<Action>) {
+        if self.refuses(from, &greeting, out) {
+            return;
+        }
         if !self.site.members.is_founded() {
             if self.site.met.len() < AGENTS_MAX {
                 self.site.met.insert(from, greeting);

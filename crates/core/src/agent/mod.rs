@@ -26,6 +26,7 @@ mod shared;
 mod site;
 mod status;
 mod takeover;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -51,7 +52,7 @@ pub use away::AgentMemo;
 pub use event::*;
 pub use handover::Cursor;
 pub use shared::{SharedAction, SharedEvent};
-pub use site::{MemberView, SiteView};
+pub use site::{Acquaintance, Differing, MemberView, SiteView};
 pub use status::*;
 pub use view::RobotsView;
 

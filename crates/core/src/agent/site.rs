@@ -15,6 +15,7 @@ use super::handover::{Arriving, Handover};
 use super::keeper::Keeper;
 use super::outbox::Outbox;
 use super::shared::Shared;
+pub use super::terms::{Acquaintance, Differing};
 use super::turns::Turns;
 use super::{Agent, Ticket};
 use crate::assign::{Ring, partition_of};
@@ -78,6 +79,8 @@ pub(super) struct Site {
     pub(super) peers: BTreeMap<AgentId, Peer>,
     /// Agents that are not in a site either.
     pub(super) met: BTreeMap<AgentId, Greeting>,
+    /// Agents that were told otherwise.
+    pub(super) differing: BTreeMap<AgentId, Differing>,
     /// Counts the changes of what is held here, in this run.
     pub(super) holds: u64,
     /// When to look for tokens whose holders are gone.
@@ -135,6 +138,7 @@ impl Site {
             came: BTreeMap::new(),
             peers: BTreeMap::new(),
             met: BTreeMap::new(),
+            differing: BTreeMap::new(),
             holds: 0,
             orphans_at: Mono(0),
             next_beat: Mono(0),
@@ -384,6 +388,12 @@ pub struct SiteView {
     pub me: AgentId,
     /// The members, those that are gone included.
     pub members: Vec<MemberView>,
+    /// Until the site has begun: agents that have been heard of,
+    pub there: Vec<Acquaintance>,
+    /// and where of those that were listed none has.
+    pub missing: Vec<String>,
+    /// Agents that were told otherwise than this one.
+    pub differing: Vec<Differing>,
     /// Partitions whose tokens it has.
     pub held: usize,
     /// Those of them that should be elsewhere.
@@ -429,6 +439,9 @@ impl Agent {
         Some(SiteView {
             me,
             members: members.collect(),
+            there: site.there(),
+            missing: site.missing(),
+            differing: site.differing.values().cloned().collect(),
             held: site.held.len(),
             misplaced: site.misplaced().values().map(Vec::len).sum(),
             owing: site.owing.len(),
@@ -449,6 +462,11 @@ impl Agent {
     /// Which agent of its site it is; `None` if it crawls alone.
     pub fn me(&self) -> Option<AgentId> {
         self.site.settings.as_ref().map(|settings| settings.me)
+    }
+
+    /// The name of an agent of the site, gone or not.
+    pub fn name_of(&self, id: AgentId) -> Option<&str> {
+        self.site.members.get(id).map(|member| member.name.as_str())
     }
 
     /// Who has a host, as far as this agent of a site knows.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, Member, Members, Token, Wishes};
+use super::{AgentId, Member, Members, Terms, Token, Wishes};
 use crate::frontier::HostMemo;
 use crate::politeness::GateMemo;
 use crate::record::{Failure, Found};
@@ -152,6 +152,8 @@ pub enum Message {
         /// The addresses at which it has its turn or has something in flight, and others that it knows something of.
         turns: Vec<(AddressKey, bool, GateMemo)>,
     },
+    /// To an agent that would join: it was told otherwise than the sender, and is not let in.
+    Differs(Terms),
 }
 
 /// Names a turn: the run of the agent that gave it, and a number.
@@ -196,6 +198,8 @@ pub struct Greeting {
     pub member: Member,
     /// Whom it would begin a site with.
     pub peers: Vec<String>,
+    /// What it was told, which must be what all others were.
+    pub terms: Terms,
 }
 
 /// Links of one page.

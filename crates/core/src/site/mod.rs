@@ -7,6 +7,7 @@ mod leases;
 mod members;
 mod message;
 mod partitions;
+mod terms;
 mod tokens;
 mod wishes;
 
@@ -16,6 +17,7 @@ pub use message::{
     GivenTurn, Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, TurnId, Waiting,
 };
 pub use partitions::Partitions;
+pub use terms::{Difference, Terms};
 pub use tokens::{Token, Tokens};
 pub use wishes::Wishes;
 
@@ -33,6 +35,8 @@ pub struct SiteSettings {
     /// Where others may be met. An agent that is listed itself waits for all of them and begins the site with them; one that is
     /// not joins the site of whomever it meets; and where nobody is listed it begins one alone.
     pub peers: Vec<String>,
+    /// What it must have been told as all others were.
+    pub terms: Terms,
     /// Its agents share a store: then nobody need be met, since the store has all leases.
     pub shares_store: bool,
 }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use nephila_core::site::{AgentId, SiteSettings};
+use nephila_core::site::{AgentId, SiteSettings, Terms};
+use nephila_core::url::Url;
 
 use super::values::{Codec, Given, Shown};
 use super::{Config, Mistakes, StoreConfig};
@@ -54,8 +55,8 @@ impl Config {
         self.site.store.check(mistakes);
     }
 
-    /// What the core is told of the site, for the agent of this number and name.
-    pub fn site_settings(&self, me: AgentId, name: String) -> SiteSettings {
+    /// What the core is told of the site, for the agent of this number and name with these seeds.
+    pub fn site_settings(&self, me: AgentId, name: String, seeds: &[Url]) -> SiteSettings {
         let SiteConfig { listen, address, peers, capacity, .. } = &self.site;
         let address = address.as_ref().map(|address| address.0.clone());
         SiteSettings {
@@ -64,6 +65,7 @@ impl Config {
             address: address.or(listen.map(|listen| listen.to_string())).unwrap_or_default(),
             capacity: *capacity,
             peers: peers.iter().map(|peer| peer.0.clone()).collect(),
+            terms: Terms::of(&self.scope(seeds), seeds, &self.settings),
             shares_store: self.shares_store(),
         }
     }

@@ -17,6 +17,7 @@ use crate::asking::{Answer, Ask, Asked, Asker, READ_BYTES_MAX};
 use crate::clock::Clock;
 use crate::control::{Request, Response};
 use crate::directory;
+use crate::report::of_waiting;
 use crate::shared::Gathered;
 use crate::why::{Crawl, NO_SITE};
 use crate::writer::{WriteError, pointer_of};
@@ -137,16 +138,25 @@ impl Run {
             self.agent.holder_of(&Host::of(&url)).or(self.agent.me())
         };
         match question {
-            Request::Status => answer_later(reply, async move { asker.status(agents).await }),
+            Request::Status => {
+                let waits = self.agent.waits_for_site();
+                answer_later(reply, async move { of_waiting(asker.status(agents).await, waits.as_ref()) });
+            }
             Request::Hosts { limit, sort } => {
                 answer_later(reply, async move { asker.hosts(agents, limit, sort).await });
             }
             Request::Why { url } => match holder_of(&url) {
-                Some(holder) => answer_later(reply, async move { asker.why(holder, url).await }),
+                Some(holder) => {
+                    let name = self.agent.name_of(holder).map(str::to_owned);
+                    answer_later(reply, async move { asker.why(holder, name, url).await });
+                }
                 None => drop(reply.send(Response::Refused { why: format!("{url:?} is not a URL") })),
             },
             Request::Read { agent, pointer, from } => match agent.parse::<AgentId>() {
-                Ok(agent) => answer_later(reply, async move { asker.read(agent, pointer, from).await }),
+                Ok(agent) => {
+                    let name = self.agent.name_of(agent).map(str::to_owned);
+                    answer_later(reply, async move { asker.read(agent, name, pointer, from).await });
+                }
                 Err(error) => drop(reply.send(Response::Refused { why: error.to_string() })),
             },
             question => drop(reply.send(self.crawl(&mut Gathered::default()).answer(&question, now))),
@@ -249,7 +259,8 @@ impl Run {
             [] => Err(format!("the site has no agent {agent}: `nephila site status` lists them")),
             [of] if of.member.standing == Standing::Gone => Err(format!("{agent} is forgotten already")),
             [of] if of.is_well => Err(format!(
-                "{agent} is well: stop it first, and only if it is not to come back: what it alone knows is lost then"
+                "{agent} was heard of in the last few seconds: stop it first, and only if it is not to come back, since what it \
+                 alone knows is lost then; if it has just stopped, say so again in a few seconds"
             )),
             [of] => Ok(of.id),
             _ => Err(format!(

@@ -3,7 +3,7 @@
 use super::*;
 use crate::assign::{partition_of, partition_of_address};
 use crate::politeness::GateMemo;
-use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, SiteSettings, Standing};
+use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, SiteSettings, Standing, Terms};
 
 const OTHER: u64 = 2;
 
@@ -30,6 +30,7 @@ impl Site {
             address: "one".into(),
             capacity: 1,
             peers: peers.clone(),
+            terms: Terms::default(),
             shares_store: false,
         };
         let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
@@ -46,7 +47,12 @@ impl Site {
         site.perform(out);
         let (name, address) = ("two".to_owned(), "two".to_owned());
         let member = Member { name, address, capacity: 1, version: 0, standing: Standing::Joined };
-        site.hear(Message::Hello(Greeting { me: AgentId::from(OTHER), member, peers }));
+        site.hear(Message::Hello(Greeting {
+            me: AgentId::from(OTHER),
+            member,
+            peers,
+            terms: Terms::default(),
+        }));
         site.run(2.5);
         site.hear(Message::Holds { run: 1, version: 0, partitions: Vec::new() });
         let is_others = |partition| site.agent.site.token(partition).holder == AgentId::from(OTHER);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::{PARTITIONS, partition_of};
-use crate::site::{AgentId, Beat, Leases, Member, Partitions, SiteSettings, Standing};
+use crate::site::{AgentId, Beat, Leases, Member, Partitions, SiteSettings, Standing, Terms};
 
 const HOST: &str = "a.example";
 
@@ -34,6 +34,7 @@ impl Site {
             address: "one".into(),
             capacity: 1,
             peers: Vec::new(),
+            terms: Terms::default(),
             shares_store: true,
         };
         let settings = Settings { delay: Duration::from_secs(2), ..Settings::default() };

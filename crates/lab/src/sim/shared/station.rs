@@ -12,7 +12,7 @@ use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Failure, Pointer, Record};
 use nephila_core::scope::{Scope, ScopeKind};
 use nephila_core::settings::Settings;
-use nephila_core::site::{AgentId, Beat, Message, SiteSettings};
+use nephila_core::site::{AgentId, Beat, Message, SiteSettings, Terms};
 use nephila_core::time::Mono;
 use nephila_core::url::Host;
 use nephila_node::config::Config;
@@ -97,6 +97,7 @@ impl Station {
             address: address(index),
             capacity: 1 + random.below(3) as u16,
             peers: Vec::new(),
+            terms: Terms::default(),
             shares_store: true,
         };
         Station {

@@ -9,7 +9,7 @@ use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose
 use nephila_core::assign::{partition_of, partition_of_address};
 use nephila_core::politeness::GateMemo;
 use nephila_core::record::Record;
-use nephila_core::site::{AgentId, GivenTurn, Message, SiteSettings, TurnId};
+use nephila_core::site::{AgentId, GivenTurn, Message, SiteSettings, Terms, TurnId};
 use nephila_core::time::Mono;
 use nephila_core::url::{AddressKey, Host, Url};
 use nephila_disk::SimDisk;
@@ -67,6 +67,7 @@ impl Station {
             address: address(index),
             capacity: 1 + random.below(3) as u16,
             peers,
+            terms: Terms::default(),
             shares_store: false,
         };
         let skew_ms = [0, 0, -40_000, 3_000_000][random.below(4) as usize];
