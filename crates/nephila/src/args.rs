@@ -96,6 +96,7 @@ fn asking() -> Vec<Command> {
         one("status", "What a crawl is doing, or how far it came"),
         one("why", "What became of a URL, or what it waits for").arg(url()),
         one("hosts", "The hosts of a crawl")
+            .arg(Arg::new("name").value_name("NAME").help("Only this host, and those below its name"))
             .arg(Arg::new("limit").long("limit").value_name("N").help("How many at most [default: 50]"))
             .arg(
                 Arg::new("sort")

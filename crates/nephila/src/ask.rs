@@ -146,7 +146,7 @@ fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
     Ok(match name {
         "status" => Request::Status,
         "why" => Request::Why { url: url(matches)? },
-        "hosts" => Request::Hosts { limit: limit(matches)?, sort: sort(matches) },
+        "hosts" => Request::Hosts { limit: limit(matches)?, sort: sort(matches), name: host(matches)? },
         "block" => match given {
             Some(text) => Request::Block { what: whom(text)? },
             None => Request::Blocks,
@@ -177,6 +177,16 @@ fn limit(matches: &ArgMatches) -> Result<usize, Failure> {
         Some(word) => word
             .parse()
             .map_err(|_| Failure::usage(format!("--limit: {word:?} is not a whole number: write 100"))),
+    }
+}
+
+fn host(matches: &ArgMatches) -> Result<Option<String>, Failure> {
+    let Some(text) = matches.get_one::<String>("name") else { return Ok(None) };
+    match control::host_name(text) {
+        Some(name) => Ok(Some(name)),
+        None => Err(Failure::usage(format!(
+            "{text:?} is not the name of a host: write it without scheme, port and path"
+        ))),
     }
 }
 

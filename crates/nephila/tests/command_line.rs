@@ -299,7 +299,10 @@ fn a_crawl_and_what_can_be_asked_of_it() {
     asked(&["show", &url], "<a href='/'>y</a>");
     asked(&["config"], "allow-private = \"all\"");
     asked(&["block"], "nothing is blocked\n");
+    asked(&["hosts", "127.0.0.1", "--json"], "\"hosts_total\":1,");
+    asked(&["hosts", "elsewhere.test", "--json"], "\"hosts_total\":0,");
     asked(&["block", "127.0.0.1"], "blocked 127.0.0.1\n");
+    asked(&["why", &url], "nothing more is asked of its host: blocked by 127.0.0.1\n");
     asked(&["block", "Sub.Elsewhere.test"], "blocked sub.elsewhere.test\n");
     asked(&["block"], "127.0.0.1\nsub.elsewhere.test\n");
     asked(&["unblock", "127.0.0.1", "--json"], "{\"done\":true,\"schema\":1}");
@@ -355,6 +358,66 @@ fn a_running_crawl_listens() {
     assert!(!dir.join("one/control.sock").exists());
     asked(&["status"], ": `nephila stop` asked for it\n");
     asked(&["status", "--json"], "\"stop_reason\":\"stopped\"");
+}
+
+/// Whoever stops a crawl off a terminal hears what it waits for, and whoever pauses it then that it is too late.
+#[test]
+fn a_crawl_that_ends_says_so() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    // Who connects waits for an answer.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let args = ["crawl", &url, "--allow-private", "--out", "one"];
+    let mut crawl = Running(nephila(dir, &args).stderr(Stdio::piped()).spawn().unwrap());
+    wait_until("a request in flight", || run(dir, &["status", "--json"]).1.contains("\"in_flight\":1,"));
+    assert_eq!(run(dir, &["stop"]).0, Some(0));
+    for word in ["pause", "resume"] {
+        let (code, _, error) = run(dir, &[word]);
+        assert!(code == Some(1) && error.contains("the crawl is ending"), "{error}");
+    }
+    let said = std::io::BufReader::new(crawl.0.stderr.take().unwrap());
+    let mut lines = std::io::BufRead::lines(said).map_while(Result::ok);
+    assert!(lines.any(|line| line == "stopping: 1 request in flight, settled first"));
+}
+
+/// Agents of a site are told the same, or do not crawl together.
+#[test]
+fn an_agent_with_other_seeds_is_not_let_in() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    assert_eq!(run(dir, &["ca", "--out", "ca", "--site", "paris", "a", "b"]).0, Some(0));
+    // The two are bound at the same time, so that they differ.
+    let ports = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b] = ports.each_ref().map(|port| port.local_addr().unwrap().to_string());
+    drop(ports);
+    let file = |name: &str, listen: &str, path: &str| {
+        let text = format!(
+            "urls = [\"http://127.0.0.1:1/{path}\"]\nallow-private = \"all\"\npeers = [\"{a}\"]\nidentity = \"ca/agents/{name}\"\n\
+             listen = \"{listen}\"\nout = \"{name}\"\n"
+        );
+        fs::write(dir.join(format!("{name}.toml")), text).unwrap();
+    };
+    file("a", &a, "");
+    file("b", &b, "other");
+    let agent = nephila(dir, &["agent", "--config", "a.toml"]).stderr(Stdio::piped()).spawn();
+    let mut agent = Running(agent.unwrap());
+    let site = || run(dir, &["site", "status", "--out", "a"]);
+    wait_until("a site that has begun", || site().1.contains("well (this one)"));
+    let (code, _, error) = run(dir, &["agent", "--config", "b.toml"]);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("error: the site does not let this agent in: agent a ("), "{error}");
+    assert!(error.contains("make equal for all agents: the seeds (urls, seeds)\n"), "{error}");
+    assert!(site().1.contains("agent b (") && !site().1.contains("silent"), "{}", site().1);
+    let (code, out, _) = run(dir, &["site", "status", "--out", "b"]);
+    assert_eq!((code, out.as_str()), (Some(0), "nothing runs there; the site had not begun\n"));
+    assert_eq!(run(dir, &["stop", "--out", "a"]).0, Some(0));
+    wait_until("the end", || agent.0.try_wait().unwrap().is_some());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut agent.0.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(said.matches(" is not let in: it has other settings than this agent").count(), 1, "{said}");
+    let (code, out, _) = site();
+    assert!(code == Some(0) && out.starts_with("nothing runs there; what this agent knew last"), "{out}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(crate) enum Ask {
     /// What are you doing?
     Status,
     /// Which hosts do you have?
-    Hosts { limit: usize, sort: HostSort },
+    Hosts { limit: usize, sort: HostSort, name: Option<String> },
     /// What about this URL?
     Why { url: String },
     /// What does the record at this place in your journal say about this URL?
@@ -122,8 +122,9 @@ impl<F: Fn(Asked)> Asker<F> {
         agents: Vec<(AgentId, String)>,
         limit: usize,
         sort: HostSort,
+        name: Option<String>,
     ) -> Response {
-        let (answers, silent) = self.ask_all(agents, &Ask::Hosts { limit, sort }).await;
+        let (answers, silent) = self.ask_all(agents, &Ask::Hosts { limit, sort, name }).await;
         let (mut hosts, mut all) = (Vec::new(), 0);
         for answer in answers {
             let Answer::Hosts(some, count) = answer else { continue };

@@ -52,6 +52,8 @@ pub enum Request {
         limit: usize,
         /// Which ones first.
         sort: HostSort,
+        /// Only the host of this name, and those below it.
+        name: Option<String>,
     },
     /// Ask nothing more of these.
     Block {
@@ -112,6 +114,11 @@ pub fn parse_block(text: &str) -> Result<Block, NotBlockable> {
         Err(_) => NotBlockable::Other(text.to_owned()),
     })?;
     Ok(host.ip().map_or(Block::Name(host), Block::Address))
+}
+
+/// The name of a host as an operator writes it, in the form that hosts are listed by.
+pub fn host_name(text: &str) -> Option<String> {
+    Host::parse(text.trim()).map(|host| host.to_string())
 }
 
 /// How people call what is blocked; [`parse_block`] reads it back.
@@ -358,7 +365,7 @@ mod tests {
                 assert!(matches!(call(&asked, &Request::Stop).unwrap(), Response::Refused { .. }));
                 for request in [
                     Request::Why { url: "https://a.test/ü\n".to_owned() },
-                    Request::Hosts { limit: 3, sort: HostSort::Wait },
+                    Request::Hosts { limit: 3, sort: HostSort::Wait, name: None },
                     Request::Block { what: Block::Address("::1".parse().unwrap()) },
                 ] {
                     let Response::Report { text, json } = call(&asked, &request).unwrap() else { panic!() };

@@ -82,6 +82,8 @@ pub struct Display {
     colour: bool,
     samples: VecDeque<Sample>,
     line_due: Option<Duration>,
+    /// It was said that the crawl is about to end.
+    said_stopping: bool,
     /// Whether the same command can go on with the crawl.
     again: bool,
 }
@@ -97,6 +99,7 @@ impl Display {
             colour: kind == Kind::Live && !no_color,
             samples: VecDeque::new(),
             line_due: None,
+            said_stopping: false,
             again: true,
         }
     }
@@ -127,6 +130,10 @@ impl Display {
                 draw(&lines, columns, self.colour);
             }
             Kind::Lines => {
+                if status.stopping && !std::mem::replace(&mut self.said_stopping, true) {
+                    let requests = counted(status.in_flight as u64, "request", "requests");
+                    print_above(&format!("stopping: {requests} in flight, settled first"));
+                }
                 let due = *self.line_due.get_or_insert(elapsed + LINE_EVERY);
                 if elapsed >= due {
                     self.line_due = Some(elapsed + LINE_EVERY);

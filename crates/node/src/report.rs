@@ -35,6 +35,9 @@ pub struct Why {
     pub state: UrlState,
     /// How it became known, if it is.
     pub found: Option<FoundBy>,
+    /// What blocks its host, if it is done or belongs to no crawl anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
     /// Where its answer is in the archive, if there is one.
     pub capture: Option<Captured>,
 }
@@ -242,6 +245,9 @@ impl Why {
         if let Some(found) = &self.found {
             let via = found.via.as_ref().map(|via| format!(" on {via}")).unwrap_or_default();
             let _ = writeln!(text, "  known as a {}{via}, depth {}", found.how, found.depth);
+        }
+        if let Some(by) = &self.blocked_by {
+            let _ = writeln!(text, "  nothing more is asked of its host: blocked by {by}");
         }
         if let Some(Captured { agent, agent_name, file, pointer }) = &self.capture {
             let whose =
@@ -607,6 +613,7 @@ mod tests {
             url: "https://a.test/".to_owned(),
             state: UrlState::Fetched { status: 200, at_ms: 1, bytes: 2, took_s: 0.5, attempt: 1 },
             found: Some(FoundBy::new(How::Link, Some("https://a.test/b".to_owned()), 3)),
+            blocked_by: Some("a.test".to_owned()),
             capture: Some(Captured {
                 agent: None,
                 agent_name: None,
@@ -622,6 +629,7 @@ mod tests {
         assert_eq!(serde_json::from_value::<Why>(json).unwrap(), why);
         assert!(text.contains("known as a link on https://a.test/b, depth 3"), "{text}");
         assert!(text.contains("archived in archive/a.warc.gz at 22"), "{text}");
+        assert!(text.contains("nothing more is asked of its host: blocked by a.test"), "{text}");
     }
 
     #[test]

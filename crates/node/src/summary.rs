@@ -175,6 +175,7 @@ impl Summary {
         let by_itself = matches!(self.reason, Finished | Waiting | NoSeed);
         if again && by_itself && totals.pages < FEW_PAGES {
             text.push_str(&self.obstacles());
+            text.push_str(&self.other_scheme(config));
             text.push_str(&self.few_pages(config));
         }
         let _ = writeln!(text, "  archive: {}", directory::archive(&self.out).display());
@@ -245,6 +246,20 @@ impl Summary {
             );
         }
         text
+    }
+
+    /// What may be wrong when nothing answers at a seed to which the scheme was added.
+    fn other_scheme(&self, config: &Config) -> String {
+        let failed = |failure| self.status.totals.failures.get(&failure).is_some_and(|number| *number > 0);
+        let added = config.urls.iter().find(|text| !text.contains("//"));
+        match added.filter(|_| {
+            self.reason == StopReason::NoSeed && (failed(Failure::Tls) || failed(Failure::Connect))
+        }) {
+            Some(text) => format!(
+                "  https:// was added to {text}: if it answers only without TLS, write http://{text}\n"
+            ),
+            None => String::new(),
+        }
     }
 
     /// Whether something is queued that the same command would try later, without anybody doing anything else.
@@ -485,6 +500,22 @@ mod tests {
                 text.contains("  100 pages, 3 failed") && text.contains("answers: 200: 90, 404: 10"),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_scheme_that_was_added_is_named_when_nothing_answers() {
+        let tls = Totals { pages: 0, failures: BTreeMap::from([(Failure::Tls, 3)]), ..Totals::default() };
+        let dns = Totals { pages: 0, failures: BTreeMap::from([(Failure::Dns, 3)]), ..Totals::default() };
+        for (url, totals, reason, is_named) in [
+            ("a.test/x", &tls, StopReason::NoSeed, true),
+            ("https://a.test/x", &tls, StopReason::NoSeed, false),
+            ("a.test/x", &dns, StopReason::NoSeed, false),
+            ("a.test/x", &tls, StopReason::Waiting, false),
+        ] {
+            let config = Config { urls: vec![url.to_owned()], ..Config::default() };
+            let text = summary(reason, totals.clone(), Totals::default()).text(&config, true);
+            assert_eq!(text.contains("write http://a.test/x\n"), is_named, "{text}");
         }
     }
 

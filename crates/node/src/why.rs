@@ -90,7 +90,9 @@ impl Crawl<'_> {
         let told = match request {
             Request::Status => self.tell(&Ask::Status, now),
             Request::Why { url } => self.tell(&Ask::Why { url: url.clone() }, now),
-            Request::Hosts { limit, sort } => self.tell(&Ask::Hosts { limit: *limit, sort: *sort }, now),
+            Request::Hosts { limit, sort, name } => {
+                self.tell(&Ask::Hosts { limit: *limit, sort: *sort, name: name.clone() }, now)
+            }
             Request::Blocks => return report::blocks(self.agent.blocks()),
             Request::Site => {
                 return match self.agent.site_view(now) {
@@ -124,7 +126,7 @@ impl Crawl<'_> {
     pub(crate) fn tell(&mut self, ask: &Ask, now: Now) -> Answer {
         let told = match ask {
             Ask::Status => self.status(now),
-            Ask::Hosts { limit, sort } => self.hosts(*limit, *sort, now),
+            Ask::Hosts { limit, sort, name } => self.hosts(*limit, *sort, name.as_deref(), now),
             Ask::Why { url } => match url::parse_seed(url) {
                 Ok(url) => self.why(&url, now).map(|why| Answer::why(&why)),
                 Err(error) => Ok(Answer::Refused(error.to_string())),
@@ -143,21 +145,33 @@ impl Crawl<'_> {
         if !self.running {
             // What was read is on the disk.
             status.unsettled = 0;
+            // Each host that is away is met in the store. While there are many, it counts some of them too little.
             let (agent, counts) = (&*self.agent, &mut status.hosts);
+            counts.away = 0;
             self.store.hosts(&mut |stored| agent.count_stored(&stored, now, counts))?;
+            status.totals.hosts = status.hosts.sum();
         }
         // A crawl that does not run has not been running since its last record.
         let elapsed = if self.running { self.agent.elapsed(now) } else { status.totals.elapsed_before };
         Ok(Answer::Status { status: Box::new(status), elapsed_s: elapsed.as_secs_f64() })
     }
 
-    /// The first hosts of all, in this order.
-    fn hosts(&mut self, limit: usize, sort: HostSort, now: Now) -> nephila_store::Result<Answer> {
+    /// The first hosts of all, or of those of a name and below it, in this order.
+    fn hosts(
+        &mut self,
+        limit: usize,
+        sort: HostSort,
+        name: Option<&str>,
+        now: Now,
+    ) -> nephila_store::Result<Answer> {
         let mut on_bench: HashMap<String, HostView> =
             self.agent.hosts(now).map(|view| (view.host.clone(), view)).collect();
         let (mut hosts, mut all) = (Vec::new(), 0);
         let room = limit.saturating_mul(2).max(HOSTS_SORTED);
         let mut add = |view: HostView| {
+            if !is_of(&view.host, name) {
+                return;
+            }
             all += 1;
             hosts.push(view);
             if hosts.len() >= room {
@@ -208,7 +222,17 @@ impl Crawl<'_> {
             None => robots.as_ref().map_or_else(|| self.state_of_unknown(url), robots_state),
         };
         let found = known.map(|known| FoundBy::new(known.found.how, known.via, known.found.depth));
-        Ok(Why { url: url.to_string(), state, found, capture: self.captured(capture, whose.flatten()) })
+        // That nothing more is asked of its host is of interest even if this one is done.
+        let block =
+            self.agent.block_on(&Host::of(url)).filter(|_| !matches!(state, UrlState::Blocked { .. }));
+        let blocked_by = block.map(block_name);
+        Ok(Why {
+            url: url.to_string(),
+            state,
+            found,
+            blocked_by,
+            capture: self.captured(capture, whose.flatten()),
+        })
     }
 
     /// What became of a URL whose host this agent had before.
@@ -219,7 +243,7 @@ impl Crawl<'_> {
         // One that was moved here is known without its text, and so without how it was found.
         let is_ours = !matches!(known.state, KnownState::Elsewhere { .. });
         let found = is_ours.then(|| FoundBy::new(known.found.how, known.via, known.found.depth));
-        Ok(Why { url: url.to_string(), state, found, capture })
+        Ok(Why { url: url.to_string(), state, found, blocked_by: None, capture })
     }
 
     /// Where an answer is archived that this agent has, or another.
@@ -228,7 +252,8 @@ impl Crawl<'_> {
         if let Some(other) = whose.filter(|whose| Some(*whose) != self.agent.me()) {
             let Pointer { shard, file, .. } = pointer;
             let file = format!("archive/*-{file:05}-{shard:03}.warc*");
-            return Some(Captured { agent: Some(other.to_string()), file, pointer });
+            let agent_name = self.agent.name_of(other).map(str::to_owned);
+            return Some(Captured { agent: Some(other.to_string()), agent_name, file, pointer });
         }
         let path =
             nephila_archive::locate(&RealDisk, &directory::archive(self.dir), &pointer_of(&pointer)).ok()?;
@@ -363,6 +388,12 @@ fn reason(host: &HostView) -> String {
         _ if host.given_up => format!("its host was given up ({failure}); it is about to be settled"),
         _ => "its turn".to_owned(),
     }
+}
+
+/// Whether a host has this name, or one below it; without a name all are meant.
+pub(crate) fn is_of(host: &str, name: Option<&str>) -> bool {
+    let below = |name| host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    name.is_none_or(below)
 }
 
 pub(crate) fn sort_hosts(hosts: &mut [HostView], sort: HostSort) {

@@ -371,7 +371,9 @@ impl Agent {
             }
         }
         let known: &[IpAddr] = if let Name::At(list, _) = addresses { list } else { &[] };
-        known.iter().find_map(|ip| self.blocks.get(&Block::Address(ip.to_canonical())))
+        // A host may be an address itself, which nobody has to look up.
+        let own = name.ip();
+        own.iter().chain(known).find_map(|ip| self.blocks.get(&Block::Address(ip.to_canonical())))
     }
 
     /// Gives the URLs that a host holds back to the store, so that many waiting hosts cost no memory.

@@ -165,6 +165,23 @@ pub struct HostCounts {
 }
 
 impl HostCounts {
+    /// How many hosts that are in all.
+    pub fn sum(&self) -> u64 {
+        let HostCounts { idle, ready, fetching, delay, address, resolving, .. } = self;
+        let HostCounts { robots, backing_off, retrying, blocked, leaving, away, .. } = self;
+        idle + ready
+            + fetching
+            + delay
+            + address
+            + resolving
+            + robots
+            + backing_off
+            + retrying
+            + blocked
+            + leaving
+            + away
+    }
+
     /// Adds those of another agent.
     fn add(&mut self, other: &HostCounts) {
         self.idle += other.idle;

@@ -43,8 +43,13 @@ impl Agent {
             in_flight: self.flights.len(),
             unsettled: self.unsettled.len(),
             paused: self.paused,
-            stopping: self.stopping.is_some(),
+            stopping: self.is_stopping(),
         }
+    }
+
+    /// Whether it is about to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
     }
 
     /// How long the crawl has run, all runs together.
@@ -72,10 +77,9 @@ impl Agent {
         })
     }
 
-    /// Counts a host of the store that is not on the workbench by where it would be.
+    /// Counts a host of the store, if it is not on the workbench, by where it would be.
     pub fn count_stored(&self, stored: &StoredHost, now: Now, counts: &mut HostCounts) {
         if self.bench.find(&stored.host).is_none() {
-            counts.away = counts.away.saturating_sub(1);
             *self.place_of(&self.host_of(stored, now), now).0.counter(counts) += 1;
         }
     }

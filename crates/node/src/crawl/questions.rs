@@ -44,6 +44,13 @@ impl Run {
         let control = match request {
             Request::Block { what } => Control::Block(what),
             Request::Unblock { what } => Control::Unblock(what),
+            Request::Pause | Request::Resume if self.agent.is_stopping() => {
+                let why =
+                    "the crawl is ending: it settles what is in flight, and asks nothing more".to_owned();
+                // Whoever asked may have gone.
+                let _ = reply.send(Response::Refused { why });
+                return;
+            }
             Request::Pause => Control::Pause,
             Request::Resume => Control::Resume,
             Request::Stop => Control::Stop(StopReason::Stopped),
@@ -142,8 +149,8 @@ impl Run {
                 let waits = self.agent.waits_for_site();
                 answer_later(reply, async move { of_waiting(asker.status(agents).await, waits.as_ref()) });
             }
-            Request::Hosts { limit, sort } => {
-                answer_later(reply, async move { asker.hosts(agents, limit, sort).await });
+            Request::Hosts { limit, sort, name } => {
+                answer_later(reply, async move { asker.hosts(agents, limit, sort, name).await });
             }
             Request::Why { url } => match holder_of(&url) {
                 Some(holder) => {

@@ -14,7 +14,7 @@ use nephila_store::{Error, Known, Result, Store};
 
 use crate::asking::Ask;
 use crate::control::HostSort;
-use crate::why::Ledger;
+use crate::why::{Ledger, is_of};
 
 /// Hosts that are kept of all, the first by what the store says.
 const HOSTS_KEPT_MAX: usize = 20_000;
@@ -42,7 +42,10 @@ impl Gathered {
                 Ok(url) => Gathered::about(options, &url, places),
                 Err(_) => Ok(Gathered::default()),
             },
-            Ask::Hosts { limit, sort } => Gathered::hosts(options, (*limit).max(HOSTS_KEPT_MAX), *sort, held),
+            Ask::Hosts { limit, sort, name } => {
+                let max = (*limit).max(HOSTS_KEPT_MAX);
+                Gathered::hosts(options, max, *sort, name.as_deref(), held)
+            }
             _ => Ok(Gathered::default()),
         }
     }
@@ -71,10 +74,19 @@ impl Gathered {
         Ok(gathered)
     }
 
-    fn hosts(options: &RedisOptions, max: usize, sort: HostSort, held: Vec<u16>) -> Result<Gathered> {
+    fn hosts(
+        options: &RedisOptions,
+        max: usize,
+        sort: HostSort,
+        name: Option<&str>,
+        held: Vec<u16>,
+    ) -> Result<Gathered> {
         let mut store = RedisStore::open_to_read(&RedisOptions { partitions: held, ..options.clone() })?;
         let mut gathered = Gathered::default();
         store.hosts(&mut |stored| {
+            if !is_of(stored.host.as_str(), name) {
+                return;
+            }
             gathered.hosts.push(stored);
             if gathered.hosts.len() >= 2 * max {
                 gathered.keep_first(max, sort);
