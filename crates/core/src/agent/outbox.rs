@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::site::{AGAIN, Reply};
 use super::{Action, Agent};
@@ -19,6 +20,9 @@ use crate::url::identify;
 
 /// About what a URL takes in a queue beyond its text.
 const PARCEL_BYTES: usize = 64;
+/// A batch that is not full goes this long after the one before at the earliest: each costs both agents a message, a record and
+/// an answer, however little is in it.
+const GATHER: Duration = Duration::from_millis(500);
 
 /// A URL on its way.
 #[derive(Clone, Debug)]
@@ -43,6 +47,8 @@ struct Route {
     queue: VecDeque<Parcel>,
     bytes: usize,
     sent: VecDeque<Sent>,
+    /// From when on a batch may go that is not full.
+    next: Mono,
     /// What records from this place on found for it is not in the queue.
     behind: Option<u64>,
 }
@@ -65,11 +71,24 @@ impl Route {
         has_room
     }
 
-    fn next_batch(&mut self) -> Vec<Parcel> {
+    /// When there is something to send or to send again, if nothing else happens before.
+    fn next_wake(&self) -> Option<Mono> {
+        let again = self.sent.iter().map(|sent| sent.at + AGAIN).min();
+        again.or_else(|| (!self.queue.is_empty()).then_some(self.next))
+    }
+
+    /// What goes now: a full batch, or one that nothing is on its way before and that has waited for more.
+    fn next_batch(&mut self, now: Mono) -> Option<Vec<Parcel>> {
+        let is_full = self.queue.len() >= BATCH_URLS_MAX;
+        let has_waited = !self.queue.is_empty() && self.sent.is_empty() && now >= self.next;
+        if self.sent.len() >= BATCHES_MAX || !(is_full || has_waited) {
+            return None;
+        }
+        self.next = now + GATHER;
         let count = self.queue.len().min(BATCH_URLS_MAX);
         let parcels: Vec<Parcel> = self.queue.drain(..count).collect();
         self.bytes -= parcels.iter().map(|parcel| PARCEL_BYTES + parcel.found.url.len()).sum::<usize>();
-        parcels
+        Some(parcels)
     }
 }
 
@@ -128,7 +147,7 @@ impl Outbox {
     }
 
     pub(super) fn next_wake(&self) -> Option<Mono> {
-        self.routes.values().flat_map(|route| &route.sent).map(|sent| sent.at + AGAIN).min()
+        self.routes.values().filter_map(Route::next_wake).min()
     }
 }
 
@@ -175,6 +194,7 @@ impl Agent {
             } else if let Some(route) = self.site.outbox.routes.get_mut(&id) {
                 // It is looked at again when it is heard of.
                 route.sent.iter_mut().for_each(|sent| sent.at = now.mono);
+                route.next = now.mono + GATHER;
             }
             let outbox = &self.site.outbox;
             let Some(route) = outbox.routes.get(&id) else { continue };
@@ -202,12 +222,7 @@ impl Agent {
             sent.at = now.mono;
             messages.push(message((run, sent.batch), &sent.parcels));
         }
-        // A batch that is not full goes when nothing else is on its way, so that batches grow with what there is to do.
-        while !route.queue.is_empty()
-            && route.sent.len() < BATCHES_MAX
-            && (route.sent.is_empty() || route.queue.len() >= BATCH_URLS_MAX)
-        {
-            let parcels = route.next_batch();
+        while let Some(parcels) = route.next_batch(now.mono) {
             outbox.batches += 1;
             let batch = outbox.batches;
             messages.push(message((run, batch), &parcels));
@@ -326,4 +341,51 @@ fn message(batch: (u64, u64), parcels: &[Parcel]) -> Message {
         }
     }
     Message::Deliver { batch, pages }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::How;
+
+    /// Milliseconds, URLs that come, and what goes then.
+    type Step = (u64, usize, &'static [usize]);
+
+    /// What goes when so many URLs come at these times, each answered at once or not at all.
+    #[test]
+    fn batches_wait_for_more() {
+        const FULL: usize = BATCH_URLS_MAX;
+        let cases: [(bool, &[Step]); 3] = [
+            (
+                true,
+                &[(0, 1, &[1]), (10, 2, &[]), (490, 3, &[]), (500, 0, &[5]), (900, 0, &[]), (1_500, 1, &[1])],
+            ),
+            (true, &[(0, 1, &[1]), (10, FULL + 7, &[FULL]), (509, 0, &[]), (510, 0, &[7])]),
+            (
+                false,
+                &[(0, 1, &[1]), (600, 9, &[]), (700, 9 * FULL, &[FULL; BATCHES_MAX - 1]), (9_000, 0, &[])],
+            ),
+        ];
+        for (is_answered, steps) in cases {
+            let mut route = Route::default();
+            for (ms, came, goes) in steps {
+                let now = Mono(1_000_000 + ms * 1_000);
+                for _ in 0..*came {
+                    let found =
+                        Found { url: "http://a.example/".into(), depth: 1, how: How::Link, redirects: 0 };
+                    assert!(route.push(Parcel { place: 1, via: None, found }));
+                }
+                let mut gone = Vec::new();
+                while let Some(parcels) = route.next_batch(now) {
+                    gone.push(parcels.len());
+                    if !is_answered {
+                        route.sent.push_back(Sent { batch: 1, at: now, parcels });
+                    }
+                }
+                assert_eq!(gone, *goes, "after {ms} ms of {steps:?}");
+                let wakes = route.next_wake().is_none_or(|at| at > now || !is_answered);
+                assert!(wakes, "it would be looked at for ever after {ms} ms");
+            }
+        }
+    }
 }
