@@ -19,7 +19,7 @@ VENV := .venv
 VIRTUALENV := target/virtualenv
 
 NEPHILA ?= $(CARGO) run --release --quiet --package nephila --
-BARS ?= hostile "hostile --default-delays" kills full-disk gap memory first-page web-speed handshakes connections many-hosts frontier redis ring "chaos --join" scaling "bench --peers none"
+BARS ?= hostile "hostile --default-delays" kills full-disk gap memory first-page web-speed handshakes connections many-hosts frontier redis ring "chaos --join" scaling garbage "bench --peers none"
 SIM_SEEDS ?= 10000
 
 FUZZ_SECONDS ?= 600

@@ -8,10 +8,10 @@ use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
     BenchOptions, ChaosOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions,
-    GapOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions, MemoryOptions, Outcome,
-    RedisExperiment, RingOptions, ScalingOptions, ServerFaults, Setup, WebSpeedOptions, WorkOptions, bench,
-    chaos, connections, first_page, frontier, frontier_work, full_disk, gap, handshakes, hostile, kills,
-    many_hosts, memory, redis, ring, scaling, web_speed,
+    GapOptions, GarbageOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions,
+    MemoryOptions, Outcome, RedisExperiment, RingOptions, ScalingOptions, ServerFaults, Setup,
+    WebSpeedOptions, WorkOptions, bench, chaos, connections, first_page, frontier, frontier_work, full_disk,
+    gap, garbage, handshakes, hostile, kills, many_hosts, memory, redis, ring, scaling, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -125,7 +125,7 @@ pub(crate) fn command() -> Command {
 }
 
 /// Agents that crawl together.
-fn site_commands() -> [Command; 3] {
+fn site_commands() -> [Command; 4] {
     [
         experiment_command("ring", "Measure how evenly agents share, and that nothing moves needlessly")
             .arg(option("seeds", "N", "How many seeds are averaged over [default: 20]"))
@@ -173,6 +173,11 @@ fn site_commands() -> [Command; 3] {
         .arg(option("requests", "N", "Requests that are measured each time [default: 16000]"))
         .arg(option("rounds", "N", "How often both are measured, in turn [default: 2]"))
         .arg(store_option()),
+        experiment_command(
+            "garbage",
+            "Send random bytes to every port of a site, with wrong certificates and without, and see that nothing changes",
+        )
+        .arg(option("bytes", "N", "Random bytes for each port [default: 10000000]")),
     ]
 }
 
@@ -378,6 +383,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
         }
         "chaos" => chaos(&setup, &chaos_options(matches, seed)?)?,
         "scaling" => scaling(&setup, &scaling_options(matches, seed)?)?,
+        "garbage" => garbage(&setup, &garbage_options(matches, seed)?)?,
         "connections" => {
             let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;
             connections(&setup, &ConnectionsOptions { seed, hosts })?
@@ -445,6 +451,11 @@ fn scaling_options(matches: &ArgMatches, seed: u64) -> Result<ScalingOptions, Fa
         redis: shares_store(matches),
         ..default
     })
+}
+
+fn garbage_options(matches: &ArgMatches, seed: u64) -> Result<GarbageOptions, Failure> {
+    let default = GarbageOptions::default();
+    Ok(GarbageOptions { seed, bytes: number(matches, "bytes", default.bytes)?, ..default })
 }
 
 fn redis_options(matches: &ArgMatches, seed: u64) -> Result<RedisExperiment, Failure> {

@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use nephila_lab::experiment::{
-    ChaosOptions, FrontierExperiment, FullDiskOptions, HandshakesOptions, HostileOptions, KillsOptions,
-    Outcome, RingOptions, ServerFaults, Setup, chaos, frontier, full_disk, handshakes, hostile, kills, ring,
+    ChaosOptions, FrontierExperiment, FullDiskOptions, GarbageOptions, HandshakesOptions, HostileOptions,
+    KillsOptions, Outcome, RingOptions, ServerFaults, Setup, chaos, frontier, full_disk, garbage, handshakes,
+    hostile, kills, ring,
 };
 use nephila_lab::web::{Kinds, PageBytes, kinds};
 
@@ -104,6 +105,23 @@ fn agents_that_share_a_store_lose_nothing() {
     let of_chance = ["overlap", "requests before the last fault"];
     let is_of_chance = |what: &str| of_chance.contains(&what) || what.starts_with("hosts of a dead agent");
     let missed: Vec<_> = outcome.bars.iter().filter(|bar| !bar.met && !is_of_chance(&bar.what)).collect();
+    assert!(missed.is_empty(), "{outcome}");
+}
+
+#[test]
+fn strangers_change_nothing() {
+    let options = GarbageOptions {
+        hosts: 10,
+        pages: 30,
+        delay: Duration::from_millis(100),
+        bytes: 200_000,
+        ..GarbageOptions::default()
+    };
+    let outcome = garbage(&setup(), &options).unwrap();
+    // How long the crawl takes beside it, and what it needs of memory meanwhile, is for `nephila lab`.
+    let of_chance = ["requests before the last of it", "bytes of memory that an agent took more"];
+    let missed: Vec<_> =
+        outcome.bars.iter().filter(|bar| !bar.met && !of_chance.contains(&&*bar.what)).collect();
     assert!(missed.is_empty(), "{outcome}");
 }
 

@@ -25,7 +25,8 @@ use super::{
 };
 use crate::web::Web;
 
-const SITE: &str = "lab";
+/// What the site is called.
+pub(super) const SITE: &str = "lab";
 /// Agents that have addresses.
 const AGENTS_MAX: usize = 100;
 /// How often agents that are waited for are asked.
@@ -38,6 +39,10 @@ pub(super) struct Agent {
     pub name: String,
     /// Its directory.
     pub out: PathBuf,
+    /// Where others reach it,
+    pub address: String,
+    /// and where it tells figures.
+    pub metrics: String,
     config: PathBuf,
     log: PathBuf,
     pub running: Option<Running>,
@@ -78,9 +83,15 @@ impl Agents {
                 // Writing to a String cannot fail.
                 let _ = writeln!(text, "{key} = {value:?}");
             }
-            let _ = writeln!(text, "listen = {listen:?}\npeers = {:?}", &addresses[..founders]);
+            let metrics = free_address(list.len())?;
+            let _ = writeln!(
+                text,
+                "listen = {listen:?}\nmetrics = {metrics:?}\npeers = {:?}",
+                &addresses[..founders]
+            );
             fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
-            list.push(Agent { name: name.clone(), log: at(".log"), out, config, running: None });
+            let (log, address) = (at(".log"), listen.clone());
+            list.push(Agent { name, log, out, address, metrics, config, running: None });
         }
         Ok(Agents { nephila: setup.nephila.clone(), list })
     }
