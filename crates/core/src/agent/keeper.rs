@@ -25,6 +25,13 @@
 //! given a turn before knew whom it gave it to, so nobody can be missing, unless the one who knew is gone for good. Where a token
 //! was made anew because of that, only time helps.
 //!
+//! **Where agents share a store**, the keeper of an address is who has its partition in its lease, as the table says. Two may
+//! believe that they are: then both believe so by what they read, and whoever is asked for its turns by the later one answers only
+//! when it has read the table that says so ([`Message::CallTurns`] names the beat), and takes no turn of the other any more. All
+//! members are those of the table that gave the keeper its partition, since nobody who comes later has a turn of an earlier one. And a turn
+//! ends with the lease of who has it: nobody asks without a valid lease, and breaks off what is in flight at its end. (One that
+//! stood still could not break it off: of the host that it asked the store knows, and it is left alone; its address is not.)
+//!
 //! [`Settings::request_timeout`]: crate::settings::Settings::request_timeout
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -57,7 +64,7 @@ pub(super) enum Word {
 #[derive(Debug)]
 struct Asker {
     id: AgentId,
-    /// As it said.
+    /// As it said: its run comes first.
     asked: (u64, Mono),
     heard: Mono,
 }
@@ -66,6 +73,8 @@ struct Asker {
 #[derive(Debug)]
 struct Holder {
     id: AgentId,
+    /// The run of its that asked.
+    run: u64,
     turn: TurnId,
     since: Mono,
     /// If it is silent, it has lost the turn then.
@@ -105,6 +114,8 @@ pub(super) struct Keeper {
     probations: Vec<Probation>,
     /// What each member has said that it has, by what this agent held.
     answered: BTreeMap<AgentId, u64>,
+    /// The partitions whose addresses it keeps, where agents share a store.
+    leased: Partitions,
     /// What is to be said, and to whom.
     pub(super) words: Vec<(AgentId, Word)>,
     /// Turns of agents that were silent for too long while others waited.
@@ -153,10 +164,10 @@ impl Keeper {
         kept.queue.retain(|asker| asker.id != id);
         let until = now + self.silence_max;
         let holder = match kept.holder.take().filter(|holder| holder.id == id && has == Some(holder.turn)) {
-            Some(holder) => Holder { until, ..holder },
+            Some(holder) => Holder { until, run: asked.0, ..holder },
             None => {
                 self.given += 1;
-                Holder { id, turn: (run, self.given), since: now, until, recalled: None }
+                Holder { id, run: asked.0, turn: (run, self.given), since: now, until, recalled: None }
             }
         };
         let is_wanted = !kept.queue.is_empty();
@@ -236,10 +247,16 @@ impl Keeper {
         }
     }
 
-    /// Forgets addresses that are not kept here any more.
-    fn retain(&mut self, is_ours: impl Fn(AddressKey) -> bool) {
-        self.kept.retain(|address, _| is_ours(*address));
-        self.alarms.retain(|(_, address)| is_ours(*address));
+    /// Ends the turns of those that have no lease any more. Says where.
+    fn end_turns(&mut self, is_over: impl Fn(AgentId, u64) -> bool) -> Vec<AddressKey> {
+        let mut ended = Vec::new();
+        for (address, kept) in &mut self.kept {
+            kept.queue.retain(|asker| !is_over(asker.id, asker.asked.0));
+            if kept.holder.take_if(|holder| is_over(holder.id, holder.run)).is_some() {
+                ended.push(*address);
+            }
+        }
+        ended
     }
 
     /// Ends what probations are over; says whether one is.
@@ -275,11 +292,51 @@ impl Holder {
 impl Agent {
     /// A run begins: what was given in an earlier one is not known.
     pub(super) fn start_keeper(&mut self, now: Now) {
-        let (lease, settings) = (LEASE, &self.settings);
-        // Each of the two clocks may be wrong by one in a hundred.
-        self.site.keeper.silence_max = (lease + settings.request_timeout).mul_f64(1.03) + settings.ip_delay;
+        self.site.keeper.silence_max = self.silence_max();
         if self.runs > 1 {
             self.put_on_probation(Partitions::all(), Some(self.site.holds), now);
+        }
+    }
+
+    fn silence_max(&self) -> Duration {
+        let settings = &self.settings;
+        // Each of the two clocks may be wrong by one in a hundred.
+        (LEASE + settings.request_timeout).mul_f64(1.03) + settings.ip_delay
+    }
+
+    /// This agent has a lease, and nothing else yet.
+    pub(super) fn start_leased_keeper(&mut self) {
+        let (run, silence_max) = (Some(self.runs), self.silence_max());
+        self.site.keeper = Keeper { run, silence_max, ..Keeper::default() };
+    }
+
+    /// Its lease has ended, and with it what it kept and all turns that it had.
+    pub(super) fn end_leased_keeper(&mut self) {
+        self.site.keeper = Keeper::default();
+        self.forget_turns();
+    }
+
+    /// The table of leases was read: who is there, and who keeps what.
+    pub(super) fn learn_leased_keepers(&mut self, now: Now, out: &mut Vec<Action>) {
+        let me = self.site.me();
+        let Some(shared) = &self.site.shared else { return };
+        let leases = &shared.leases;
+        let mine = leases.get(me).map(|lease| lease.held.clone()).unwrap_or_default();
+        // One that the table does not know yet has come after it was read.
+        let is_over = |id, run| run <= leases.drawn() && leases.incarnation_of(id) != run;
+        let ended = self.site.keeper.end_turns(is_over);
+        for address in ended {
+            // When it was last asked is not known.
+            self.gates.close_until(address, now.mono + self.settings.ip_delay);
+            self.site.keeper.pass_on(address, &self.gates, now.mono);
+        }
+        if mine != self.site.keeper.leased {
+            let mut came = mine.clone();
+            came.subtract(&self.site.keeper.leased);
+            self.site.keeper.leased = mine;
+            self.site.holds += 1;
+            self.kept_partitions_changed(came, true, now);
+            self.tend_probations(now, out);
         }
     }
 
@@ -297,8 +354,12 @@ impl Agent {
 
     /// What is held here has changed. `is_passed_on` says whether somebody has passed on what came.
     pub(super) fn kept_partitions_changed(&mut self, came: Partitions, is_passed_on: bool, now: Now) {
-        let (keeper, held) = (&mut self.site.keeper, &self.site.held);
-        keeper.retain(|address| held.contains(partition_of_address(address)));
+        let is_shared = self.site.is_shared();
+        let Keeper { kept, alarms, leased, .. } = &mut self.site.keeper;
+        let held = if is_shared { &*leased } else { &self.site.held };
+        // What is not kept here any more is forgotten.
+        kept.retain(|address, _| held.contains(partition_of_address(*address)));
+        alarms.retain(|(_, address)| held.contains(partition_of_address(*address)));
         if came.is_empty() {
             return;
         }
@@ -322,7 +383,9 @@ impl Agent {
         let keeper = &self.site.keeper;
         let wanted = keeper.probations.iter().filter_map(|probation| probation.holds).max();
         let (Some(wanted), Some(run)) = (wanted, keeper.run) else { return };
-        let call = Message::CallTurns { of: (run, self.site.holds) };
+        let lease = self.site.shared.as_ref().and_then(|shared| shared.leases.get(self.site.me()));
+        let call =
+            Message::CallTurns { of: (run, self.site.holds), lease: lease.map_or(0, |lease| lease.number) };
         for id in others.into_iter().filter(|id| keeper.answered.get(id).is_none_or(|holds| *holds < wanted))
         {
             self.send(id, call.clone(), out);
@@ -338,7 +401,11 @@ impl Agent {
 
     /// Whether this agent keeps an address.
     fn keeps(&self, address: AddressKey) -> bool {
-        self.site.holds(partition_of_address(address)) && !self.site.is_gone(self.site.me())
+        let partition = partition_of_address(address);
+        match self.site.is_shared() {
+            true => self.site.keeper.leased.contains(partition),
+            false => self.site.holds(partition) && !self.site.is_gone(self.site.me()),
+        }
     }
 
     pub(super) fn tend_keeper(&mut self, now: Now) {
@@ -379,7 +446,7 @@ impl Agent {
                 // Several hosts have asked for it.
                 let not_before = now.wall_after(self.gates.rest(address, now.mono));
                 self.address_waits.push((address, not_before));
-                self.write(Record::AddressWait { address, not_before }, None, None, out);
+                self.write_own(Record::AddressWait { address, not_before }, out);
             }
             self.site.keeper.pass_on(address, &self.gates, now.mono);
         }
@@ -396,7 +463,8 @@ impl Agent {
         now: Now,
     ) {
         let is_old = self.site.keeper.answered.get(&from).is_some_and(|known| *known >= holds);
-        if Some(run) != self.site.keeper.run || is_old || members != self.site.members.digest() {
+        let is_same_list = self.site.is_shared() || members == self.site.members.digest();
+        if Some(run) != self.site.keeper.run || is_old || !is_same_list {
             return;
         }
         for (address, is_out, gate) in turns {

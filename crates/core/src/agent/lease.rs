@@ -50,7 +50,8 @@ impl Agent {
         let end = (!self.flights.is_empty() && !shared.is_broken_off).then_some(shared.valid_until);
         let letting = shared.letting.as_ref().and_then(|letting| letting.look_at);
         let beat = (!shared.has_left).then_some(shared.next_beat);
-        [beat, end, letting, shared.post.next_wake()].into_iter().flatten().min()
+        let turns = [self.site.keeper.next_wake(), self.site.turns.next_wake()];
+        [beat, end, letting, shared.post.next_wake()].into_iter().chain(turns).flatten().min()
     }
 
     /// What is to be done from time to time.
@@ -63,6 +64,8 @@ impl Agent {
         if now.mono >= shared.next_beat && !shared.has_left {
             self.sweep_lost(now, out);
             self.beat_lease(now, out);
+            self.tend_turns(now);
+            self.tend_probations(now, out);
             if self.undecided > 0 && self.admitting == 0 {
                 self.admitting += 1;
                 out.push(Action::Decide);
@@ -70,6 +73,7 @@ impl Agent {
         }
         self.tend_letting(now, out);
         self.tend_post(now, out);
+        self.exchange_turns(now, out);
     }
 
     fn beat_lease(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -154,7 +158,8 @@ impl Agent {
             }
             return;
         };
-        if shared.incarnation == 0 {
+        let is_new = shared.incarnation == 0;
+        if is_new {
             (shared.incarnation, shared.joined) = (incarnation, now.mono);
             self.runs = incarnation;
         } else if shared.incarnation != incarnation {
@@ -170,14 +175,20 @@ impl Agent {
         shared.is_broken_off = now.mono >= shared.valid_until;
         shared.watch(&leases, me, now.mono);
         let is_last = shared.sent.is_empty();
-        self.learn_leases(leases, now);
+        if is_new {
+            self.start_leased_keeper();
+        }
+        if self.learn_leases(leases, now) {
+            self.ask_again();
+        }
+        self.learn_leased_keepers(now, out);
         self.learn_held(is_last, now, out);
         self.begin_letting(now);
     }
 
-    /// Takes in who is there, and who holds what.
-    fn learn_leases(&mut self, leases: Leases, now: Now) {
-        let Some(shared) = &mut self.site.shared else { return };
+    /// Takes in who is there, and who holds what. Says whether that has changed.
+    fn learn_leases(&mut self, leases: Leases, now: Now) -> bool {
+        let Some(shared) = &mut self.site.shared else { return false };
         shared.read_at = Some(now.mono);
         let same = leases
             .iter()
@@ -194,6 +205,7 @@ impl Agent {
             self.site.tokens = Tokens::leased(&shared.leases);
             shared.post.wants_a_look();
         }
+        !same
     }
 
     /// Its lease has ended, and others may have all that it held.
@@ -214,6 +226,7 @@ impl Agent {
         let held = self.site.lose_all();
         (self.admitting, self.undecided, self.away.asked) = (0, 0, false);
         out.push(Action::Shared(SharedAction::Forget));
+        self.end_leased_keeper();
         self.lose(&held, now, out);
     }
 }

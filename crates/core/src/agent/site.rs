@@ -161,11 +161,6 @@ impl Site {
         self.shared.is_some()
     }
 
-    /// Whether addresses have keepers. Where agents share a store, each agent has gates of its own.
-    pub(super) fn has_keepers(&self) -> bool {
-        !self.is_alone() && !self.is_shared()
-    }
-
     pub(super) fn me(&self) -> AgentId {
         self.settings.as_ref().map(|settings| settings.me).unwrap_or_default()
     }

@@ -18,7 +18,7 @@ use crate::assign::partition_of_address;
 use crate::frontier::Place;
 use crate::limits::{TURNS_AT_ONCE_MAX, TURNS_MAX};
 use crate::politeness::GateMemo;
-use crate::site::{AgentId, GivenTurn, Message, TurnId};
+use crate::site::{AgentId, GivenTurn, Lease, Message, TurnId};
 use crate::time::{Mono, Now};
 use crate::url::AddressKey;
 
@@ -118,8 +118,7 @@ impl Agent {
 
     /// Whether requests to an address may begin.
     pub(super) fn has_turn(&self, address: AddressKey, now: Now) -> bool {
-        !self.site.has_keepers()
-            || self.site.turns.held.get(&address).is_some_and(|held| held.is_on(now.mono))
+        self.site.is_alone() || self.site.turns.held.get(&address).is_some_and(|held| held.is_on(now.mono))
     }
 
     /// The first of these addresses at which it is not this agent's turn. Those before are kept for it.
@@ -143,7 +142,7 @@ impl Agent {
     /// A request to these addresses begins. Says before when it has to.
     pub(super) fn use_turns(&mut self, addresses: &[AddressKey], now: Now) -> Mono {
         let mut before = self.lease_until();
-        if !self.site.has_keepers() {
+        if self.site.is_alone() {
             return before;
         }
         for address in addresses {
@@ -212,6 +211,23 @@ impl Agent {
         } else {
             turns.held.remove(&address);
         }
+    }
+
+    /// All turns have ended with the lease of this agent. What is still in flight has been broken off.
+    pub(super) fn forget_turns(&mut self) {
+        let (gates, turns) = (&self.gates, &mut self.site.turns);
+        let since = turns.next_asked(Mono(0));
+        turns.held.retain(|address, _| gates.is_busy(*address) || gates.is_wanted(*address));
+        turns.held.values_mut().for_each(|held| *held = Held { since, ..Held::default() });
+        (turns.to_ask, turns.giving, turns.due) = Default::default();
+        turns.told.clear();
+    }
+
+    /// Others keep some addresses now: what was not answered is asked for again at once.
+    pub(super) fn ask_again(&mut self) {
+        let Turns { held, to_ask, .. } = &mut self.site.turns;
+        let unanswered = held.iter().filter(|(_, held)| held.asked.is_some() && held.turn.is_none());
+        to_ask.extend(unanswered.map(|(address, _)| *address));
     }
 
     /// Renews what is in use, asks again for what was not answered, and forgets the rest. Once a beat.
@@ -311,7 +327,7 @@ impl Agent {
             Message::Turns { of, turns } => self.on_turns(from, of, turns, now),
             Message::RecallTurns(turns) => self.on_recall_turns(from, turns, now),
             Message::GiveTurns(turns) => self.on_give_turns(from, turns, now, out),
-            Message::CallTurns { of } => self.on_call_turns(from, of, now, out),
+            Message::CallTurns { of, lease } => self.on_call_turns(from, of, lease, now, out),
             Message::HasTurns { of, members, asked, turns } => {
                 self.on_has_turns(from, of, members, asked, turns, now);
             }
@@ -393,8 +409,14 @@ impl Agent {
     }
 
     /// A keeper that does not know asks what turns this agent has.
-    fn on_call_turns(&mut self, from: AgentId, of: (u64, u64), now: Now, out: &mut Vec<Action>) {
-        let is_known = self.site.peers.get(&from).is_some_and(|peer| peer.known == Some(of));
+    fn on_call_turns(&mut self, from: AgentId, of: (u64, u64), lease: u64, now: Now, out: &mut Vec<Action>) {
+        let is_known = match &self.site.shared {
+            Some(shared) => {
+                let is_read = |known: &Lease| known.incarnation == of.0 && known.number >= lease;
+                shared.leases.get(from).is_some_and(is_read)
+            }
+            None => self.site.peers.get(&from).is_some_and(|peer| peer.known == Some(of)),
+        };
         // In the beginning somebody may just have been asked by the run before.
         if !is_known || self.runs > 1 && now.mono < self.started + self.settings.ip_delay {
             return;

@@ -140,6 +140,8 @@ pub enum Message {
     CallTurns {
         /// As in [`Message::Turns`].
         of: (u64, u64),
+        /// Where agents share a store: the sender keeps them by the table of leases that its beat of this number is in.
+        lease: u64,
     },
     /// All that the sender has, and all that it knows of addresses which the receiver keeps.
     HasTurns {

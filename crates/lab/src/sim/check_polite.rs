@@ -43,6 +43,8 @@ struct Host {
     rules_at: Option<Mono>,
     /// The same for the rules that it keeps for others.
     rules_for_others: bool,
+    /// Who asks it has no right to any more, and could not break it off: its address may be asked by others.
+    is_let_go: bool,
 }
 
 #[derive(Default)]
@@ -185,15 +187,26 @@ impl Polite {
             let fact = Fact { exchange, level: Level::Memory, at: now, meaning, url: url.to_owned() };
             host.facts.push(fact);
         }
+        let is_let_go = std::mem::take(&mut self.hosts.entry(name.to_owned()).or_default().is_let_go);
         let until = self.wishes(name).not_before;
         let address = self.addresses.entry(ip).or_default();
-        address.in_flight -= 1;
-        address.last_end = Some(now);
+        if !is_let_go {
+            address.in_flight -= 1;
+            address.last_end = Some(now);
+        }
         if let (Some((exchange, Meaning::Busy(_))), false) = (heard, for_rules) {
             address.busy.insert(name.to_owned(), until);
             if address.busy.iter().any(|(other, until)| other != name && *until > now) {
                 address.closed.push((exchange, Level::Memory, until));
             }
+        }
+    }
+
+    /// Whoever makes this request has lost its lease, and with it its turn at the address.
+    pub(super) fn lets_go(&mut self, begin: &Begin<'_>) {
+        let host = self.hosts.entry(begin.host.to_owned()).or_default();
+        if !std::mem::replace(&mut host.is_let_go, true) {
+            self.addresses.entry(begin.address).or_default().in_flight -= 1;
         }
     }
 

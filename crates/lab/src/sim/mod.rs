@@ -117,15 +117,18 @@ pub enum SharedBug {
     LosesOutboxes,
     /// What hosts had asked for, and that they may still be asked, is not told to who takes them over.
     ForgetsDelays,
+    /// Whoever asks another agent for its turn at an address has it.
+    IgnoresKeepers,
 }
 
 impl SharedBug {
     /// All of them.
-    pub const ALL: [SharedBug; 4] = [
+    pub const ALL: [SharedBug; 5] = [
         SharedBug::NoFencing,
         SharedBug::AcknowledgesBeforeTheReplica,
         SharedBug::LosesOutboxes,
         SharedBug::ForgetsDelays,
+        SharedBug::IgnoresKeepers,
     ];
 }
 

@@ -188,15 +188,6 @@ impl Plan {
         Plan::of(seed, (0..count).map(|index| host_of_site(&mut random, index, count)).collect(), true)
     }
 
-    /// The same with an address for each host.
-    pub(super) fn of_shared_site(seed: u64) -> Plan {
-        let mut plan = Plan::of_site(seed);
-        for (index, host) in plan.hosts.iter_mut().enumerate() {
-            (host.address, host.other_address) = ([93, 184, 216, index as u8].into(), None);
-        }
-        plan
-    }
-
     fn of(seed: u64, hosts: Vec<HostPlan>, of_site: bool) -> Plan {
         let count = hosts.len();
         let mut plan = Plan {

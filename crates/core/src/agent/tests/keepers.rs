@@ -170,7 +170,7 @@ fn a_new_keeper_knows_which_turns_it_has_itself() {
     site.hear(Message::Grant { tokens: vec![(partition, epoch)] });
     site.run(4.5);
     let of = site.said.iter().rev().find_map(|message| match message {
-        Message::CallTurns { of } => Some(*of),
+        Message::CallTurns { of, .. } => Some(*of),
         _ => None,
     });
     let (of, members) = (of.unwrap(), site.agent.site.members.digest());

@@ -46,6 +46,8 @@ const STEPS_MAX: u64 = 4_000_000;
 const FAULTS_FOR: Duration = Duration::from_secs(3_600);
 /// How long the site has after the last of them.
 const REST: Duration = Duration::from_secs(3_600);
+/// When a fault is over, agents know of each other's turns at addresses after this.
+const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 /// How often it is looked whether everything is done.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a lease lasts.
@@ -99,6 +101,8 @@ struct Sim<'a> {
     twice: Twice,
     lost: Lost,
     faults_end: Mono,
+    /// What one agent knows of an address others may not know before then.
+    trouble_end: Mono,
     trace: Trace<'a>,
     report: Report,
 }
@@ -137,6 +141,7 @@ impl<'a> Sim<'a> {
             retry_pauses: [5, 20, 60].map(Duration::from_secs).to_vec(),
             backoff_min: Duration::from_secs(15),
             backoff_max: Duration::from_secs(120),
+            ip_parallel: [1, 1, 2][random.below(3) as usize],
             // In some runs hosts come and go.
             hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
             ..Settings::default()
@@ -145,14 +150,14 @@ impl<'a> Sim<'a> {
             Some(SharedBug::NoFencing) => Some(ServerBug::IgnoresEpochs),
             Some(SharedBug::AcknowledgesBeforeTheReplica) => Some(ServerBug::AnswersBeforeTheReplica),
             Some(SharedBug::LosesOutboxes) => Some(ServerBug::LosesOutboxes),
-            Some(SharedBug::ForgetsDelays) | None => None,
+            Some(SharedBug::ForgetsDelays | SharedBug::IgnoresKeepers) | None => None,
         };
         let redis = SimRedis::new(seed, server_bug);
         let count = 5 + random.below(3) as usize;
         let stations = (0..count).map(|index| Station::new(seed, index, &settings, &redis)).collect();
         let mut sim = Sim {
             bug,
-            plan: Plan::of_shared_site(seed),
+            plan: Plan::of_site(seed),
             servers: Servers::default(),
             random,
             network: Network::new(seed),
@@ -169,6 +174,7 @@ impl<'a> Sim<'a> {
             twice: Twice::default(),
             lost: Lost::default(),
             faults_end: Mono(0),
+            trouble_end: Mono(0),
             trace,
             report: Report::default(),
         };
@@ -295,6 +301,7 @@ impl<'a> Sim<'a> {
 
     fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
         self.trace.note(self.now, format_args!("fault {fault:?}"));
+        self.trouble(fault.lasts() + TROUBLE_LASTS);
         let name = fault.name();
         let is_up = |sim: &Sim<'_>, station: usize| {
             sim.stations[station].process.is_some() && sim.stations[station].paused_since.is_none()
@@ -352,6 +359,10 @@ impl<'a> Sim<'a> {
             *self.report.faults.entry(name.to_owned()).or_default() += 1;
         }
         Ok(())
+    }
+
+    fn trouble(&mut self, lasts: Duration) {
+        self.trouble_end = self.trouble_end.max(self.now + lasts);
     }
 
     fn fail_over(&mut self, shard: usize, down_for: Duration) {

@@ -12,7 +12,7 @@ use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Failure, Pointer, Record};
 use nephila_core::scope::{Scope, ScopeKind};
 use nephila_core::settings::Settings;
-use nephila_core::site::{AgentId, Beat, Message, SiteSettings, Terms};
+use nephila_core::site::{AgentId, Beat, Leases, Message, SiteSettings, Terms};
 use nephila_core::time::Mono;
 use nephila_core::url::Host;
 use nephila_node::config::Config;
@@ -22,11 +22,11 @@ use nephila_store::redis::{RedisLeases, RedisOptions};
 use super::super::driver::{Broken, InFlight, broken};
 use super::super::levels::{Crash, Exchange, Level};
 use super::super::random::Random;
-use super::super::site::network::Parcel;
+use super::super::site::network::{Parcel, all_turns};
 use super::super::web::{Meaning, Reply};
 use super::super::{Promise, SharedBug};
 use super::faults::Fault;
-use super::{FAULTS_FOR, Happening, SOON, Sim, ToProcess, options};
+use super::{FAULTS_FOR, Happening, SOON, Sim, TROUBLE_LASTS, ToProcess, options};
 use crate::redis::simulated::{SHARDS, SimRedis};
 
 /// How long it takes at most to strike somebody on purpose, and until that is over.
@@ -76,6 +76,8 @@ pub(super) struct Station {
     pub(super) skew_ms: i64,
     pub(super) clock: Clock,
     pub(super) slow_until: Mono,
+    /// What the table of leases last gave it.
+    incarnation: u64,
     /// What it received and has counted, or not.
     pub(super) archive: Vec<Vec<u8>>,
     site: SiteSettings,
@@ -112,6 +114,7 @@ impl Station {
                 began: random.below(1 << 40),
             },
             slow_until: Mono(0),
+            incarnation: 0,
             archive: Vec::new(),
             site,
             settings: settings.clone(),
@@ -269,6 +272,7 @@ impl Sim<'_> {
         if partitions.is_empty() {
             return;
         }
+        self.trouble(TROUBLE_LASTS);
         let exchanges = self.exchanges.len() as Exchange;
         let mut twice = 0;
         for partition in partitions {
@@ -332,13 +336,32 @@ impl Sim<'_> {
         let Some(Ok((incarnation, leases))) = station.leases.as_mut().map(|leases| leases.beat(beat)) else {
             return;
         };
-        if incarnation.is_some() && !beat.fences.is_empty() {
-            self.reach("an agent fenced");
+        if let Some(incarnation) = incarnation {
+            station.incarnation = incarnation;
+            if !beat.fences.is_empty() {
+                self.reach("an agent fenced");
+            }
         }
+        self.let_go(&leases);
         let leases = Box::new(leases);
         let event = Event::Shared(SharedEvent::Leased { number: beat.number, incarnation, leases });
         let wait = self.latency(index);
         self.after(wait, Happening::ToProcess(index, life, ToProcess::Tell(Box::new(event))));
+    }
+
+    /// Who has no lease any more has no turn at an address: what it could not break off does not count there.
+    fn let_go(&mut self, leases: &Leases) {
+        for station in &self.stations {
+            let Some(process) = &station.process else { continue };
+            if leases.incarnation_of(station.site.me) == station.incarnation {
+                continue;
+            }
+            for (fetch, flight) in &process.in_flight {
+                if !station.unheard.contains(fetch) {
+                    self.polite.lets_go(&flight.begin());
+                }
+            }
+        }
     }
 
     fn perform(&mut self, index: usize, actions: Vec<Action>) -> Result<(), Broken> {
@@ -446,8 +469,18 @@ impl Sim<'_> {
         let Some(to) = self.stations.iter().position(|station| station.site.address == to.address) else {
             return;
         };
-        if matches!(*message, Message::Offer { .. }) {
-            self.reach("a delivery");
+        match &*message {
+            Message::AskTurns { asked, turns } if self.bug == Some(SharedBug::IgnoresKeepers) => {
+                let from = (to, self.stations[to].site.me);
+                let parcel = Parcel { from, to: index, message: all_turns(*asked, turns) };
+                return self.after(Duration::from_millis(1), Happening::Parcel(parcel));
+            }
+            Message::Offer { .. } => self.reach("a delivery"),
+            Message::RecallTurns(_) => self.reach("a turn at an address wanted back"),
+            Message::HasTurns { turns, .. } if turns.iter().any(|(_, is_out, _)| *is_out) => {
+                self.reach("turns told to a keeper that did not know");
+            }
+            _ => {}
         }
         for wait in self.network.carry(index, to, self.now) {
             self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
@@ -473,6 +506,9 @@ impl Sim<'_> {
         self.owners.begins(&flight.host, index).map_err(broken(Promise::OneOwner))?;
         if !for_rules {
             self.twice.begins(flight.url.as_str()).map_err(broken(Promise::NothingTwice))?;
+        }
+        if self.now < self.trouble_end {
+            self.polite.troubled();
         }
         self.polite.begins(&self.plan, &flight.begin(), self.now).map_err(broken(Promise::Polite))?;
         let life = self.stations[index].life;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use nephila_core::site::{AgentId, Message};
+use nephila_core::politeness::GateMemo;
+use nephila_core::site::{AgentId, GivenTurn, Message, TurnId};
 use nephila_core::time::Mono;
+use nephila_core::url::AddressKey;
 
 use super::super::random::Random;
 
@@ -13,6 +15,18 @@ pub(in crate::sim) struct Parcel {
     pub(in crate::sim) from: (usize, AgentId),
     pub(in crate::sim) to: usize,
     pub(in crate::sim) message: Box<Message>,
+}
+
+/// What a keeper says that gives every turn that it is asked for.
+pub(in crate::sim) fn all_turns(asked: (u64, Mono), wanted: &[(AddressKey, Option<TurnId>)]) -> Box<Message> {
+    let given = |(address, _): &(AddressKey, _)| GivenTurn {
+        address: *address,
+        asked,
+        turn: Some((u64::MAX, asked.1.0)),
+        is_wanted: false,
+        gate: GateMemo::default(),
+    };
+    Box::new(Message::Turns { of: (u64::MAX, 0), turns: wanted.iter().map(given).collect() })
 }
 
 pub(in crate::sim) struct Network {

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose, Recipient, Ticket};
 use nephila_core::assign::{partition_of, partition_of_address};
-use nephila_core::politeness::GateMemo;
 use nephila_core::record::Record;
-use nephila_core::site::{AgentId, GivenTurn, Message, SiteSettings, Terms, TurnId};
+use nephila_core::site::{AgentId, Message, SiteSettings, Terms};
 use nephila_core::time::Mono;
 use nephila_core::url::{AddressKey, Host, Url};
 use nephila_disk::SimDisk;
@@ -25,7 +24,7 @@ use super::super::random::Random;
 use super::super::web::{HostPlan, Meaning};
 use super::super::{Promise, SiteBug};
 use super::faults::Fault;
-use super::network::Parcel;
+use super::network::{Parcel, all_turns};
 use super::{FAULTS_FOR, Happening, Sim, TROUBLE_LASTS, ToProcess};
 
 const DIR: &str = "/crawl";
@@ -251,7 +250,9 @@ impl Sim<'_> {
         let Some(to) = self.stations.iter().position(is_it) else { return };
         match (self.bug, &mut *message) {
             (Some(SiteBug::IgnoresKeepers), Message::AskTurns { asked, turns }) => {
-                return self.give_turns(index, to, *asked, turns);
+                let from = (to, self.stations[to].site.me);
+                let parcel = Parcel { from, to: index, message: all_turns(*asked, turns) };
+                return self.after(Duration::from_millis(1), Happening::Parcel(parcel));
             }
             (Some(SiteBug::ForgetsTurns), Message::HasTurns { turns, .. }) => {
                 turns.iter_mut().for_each(|(_, is_out, _)| *is_out = false);
@@ -275,27 +276,6 @@ impl Sim<'_> {
         for wait in self.network.carry(index, to, self.now) {
             self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
         }
-    }
-
-    /// Gives an agent all turns that it asks for, in the name of their keeper.
-    fn give_turns(
-        &mut self,
-        index: usize,
-        keeper: usize,
-        asked: (u64, Mono),
-        wanted: &[(AddressKey, Option<TurnId>)],
-    ) {
-        let given = |(address, _): &(AddressKey, _)| GivenTurn {
-            address: *address,
-            asked,
-            turn: Some((u64::MAX, asked.1.0)),
-            is_wanted: false,
-            gate: GateMemo::default(),
-        };
-        let turns = wanted.iter().map(given).collect();
-        let message = Box::new(Message::Turns { of: (u64::MAX, 0), turns });
-        let from = (keeper, self.stations[keeper].site.me);
-        self.after(Duration::from_millis(1), Happening::Parcel(Parcel { from, to: index, message }));
     }
 
     /// Handovers are short: now and then one of the two is killed on purpose while they are at it.
