@@ -1,7 +1,7 @@
 //! The simulator of sites whose agents share a store, as CI runs it: seeds keep every promise, a seed always gives the same run,
 //! and each deliberate bug is found.
 
-use nephila_lab::sim::{self, SharedBug};
+use nephila_lab::sim::{self, Promise, SharedBug, Violation};
 
 const SEEDS: u64 = 2;
 /// Within how many seeds a bug is found.
@@ -29,8 +29,10 @@ fn sites_that_share_a_store_keep_the_promises() {
         "failover between write and WAIT",
         "fenced",
         "fenced with records on their way",
+        "a turn at an address wanted back",
         "redelivery after a crash",
         "takeover during handover",
+        "turns told to a keeper that did not know",
         "wake-up after the lease",
     ] {
         assert!(summary.total.reached.contains_key(state), "{state} is too rare");
@@ -39,8 +41,10 @@ fn sites_that_share_a_store_keep_the_promises() {
 
 #[test]
 fn bugs_of_sites_that_share_a_store_are_found() {
+    let is_found = |found: &Violation| found.promise != Promise::LargeEnough;
     for bug in SharedBug::ALL {
-        let found = (0..FOUND_WITHIN).find_map(|seed| sim::run_shared_broken(seed, bug).err());
+        let found =
+            (0..FOUND_WITHIN).filter_map(|seed| sim::run_shared_broken(seed, bug).err()).find(is_found);
         println!("{bug:?}: {found:?}");
         assert!(found.is_some(), "{bug:?} is not found");
     }

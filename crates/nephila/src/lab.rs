@@ -515,22 +515,27 @@ fn simulate(matches: &ArgMatches) -> Ended {
     if let Some(text) = matches.get_one::<String>("trace") {
         return trace(first, (site, shared), text);
     }
-    let run = match (site, shared) {
-        (_, true) => sim::run_shared,
-        (true, false) => sim::run_site,
-        (false, false) => sim::run,
+    type Run = fn(u64) -> Result<sim::Report, sim::Violation>;
+    let (run, states): (Run, &[&str]) = match (site, shared) {
+        (_, true) => (sim::run_shared, &sim::SHARED_STATES),
+        (true, false) => (sim::run_site, &sim::SITE_STATES),
+        (false, false) => (sim::run, &[]),
     };
     let summary = sim::run_seeds(first..first.saturating_add(seeds), run, |summary| {
         if summary.runs.is_multiple_of(100) {
             display::note(&format!("{} of {seeds} seeds", summary.runs));
         }
     });
+    let unreached = summary.unreached(states);
     if matches.get_flag("json") {
         print_json(&serde_json::to_value(&summary).context("cannot write the summary")?)?;
     } else {
         crate::exit::print(summary_text(&summary))?;
     }
-    Ok(u8::from(!summary.violations.is_empty()))
+    for state in &unreached {
+        display::note(&format!("never reached: {state}"));
+    }
+    Ok(u8::from(!summary.violations.is_empty() || !unreached.is_empty()))
 }
 
 /// Runs one seed and prints the events and actions that contain a text.

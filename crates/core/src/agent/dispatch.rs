@@ -15,6 +15,8 @@ use crate::url::{AddressKey, Host, Origin};
 impl Agent {
     /// Lets every host that may be asked be asked, as far as there is room.
     pub(super) fn dispatch(&mut self, now: Now, out: &mut Vec<Action>) {
+        // It may just have heard what the calendar of its site shows.
+        let now = self.begin_step(now);
         self.check_limits(now);
         self.ring(now, out);
         // Each ready host once: one that turns down URL after URL must not keep the others, or the world, waiting.

@@ -26,11 +26,12 @@
 //! was made anew because of that, only time helps.
 //!
 //! **Where agents share a store**, the keeper of an address is who has its partition in its lease, as the table says. Two may
-//! believe that they are: then both believe so by what they read, and whoever is asked for its turns by the later one answers only
-//! when it has read the table that says so ([`Message::CallTurns`] names the beat), and takes no turn of the other any more. All
-//! members are those of the table that gave the keeper its partition, since nobody who comes later has a turn of an earlier one. And a turn
-//! ends with the lease of who has it: nobody asks without a valid lease, and breaks off what is in flight at its end. (One that
-//! stood still could not break it off: of the host that it asked the store knows, and it is left alone; its address is not.)
+//! believe that they are, by what they read: whoever is asked for its turns by the later one answers only when it has read
+//! the table that says so ([`Message::CallTurns`] names the beat), and takes no turn of the other any more. All
+//! members are those of the table that gave the keeper its partition, since nobody who comes later has a turn of an earlier one.
+//! And a turn ends with the lease of who has it: nobody asks without a valid lease, and breaks off what is in flight at its end.
+//! (One that stood still could not break it off: of the host that it asked the store knows, and it is left alone; its address
+//! is not.)
 //!
 //! [`Settings::request_timeout`]: crate::settings::Settings::request_timeout
 

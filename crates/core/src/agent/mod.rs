@@ -201,7 +201,7 @@ impl Agent {
                     let host = self.bench.host_mut(index);
                     if matches!(settled.outcome, Outcome::Answered { .. }) {
                         host.pages += 1;
-                        host.response = Some(politeness::smooth(host.response, settled.took));
+                        host.responded(settled.took, self.settings.request_timeout);
                     }
                 }
                 self.touch_earlier_run(settled.at);

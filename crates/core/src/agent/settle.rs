@@ -32,7 +32,7 @@ impl Agent {
         }
         if fetched.result.is_ok() {
             let host = self.bench.host_mut(index);
-            host.response = Some(politeness::smooth(host.response, fetched.ended.since(fetched.started)));
+            host.responded(fetched.ended.since(fetched.started), self.settings.request_timeout);
         }
         self.bench.put(index, Place::Idle);
         if self.unmark(index) {

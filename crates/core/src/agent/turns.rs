@@ -213,6 +213,19 @@ impl Agent {
         }
     }
 
+    /// It is about to end: it asks for nothing more, and others need not wait for what it has no use for.
+    fn give_all_back(&mut self, now: Now) {
+        self.site.turns.to_ask.clear();
+        let unused = |(address, held): (&AddressKey, &Held)| {
+            held.turn.filter(|_| !self.gates.is_busy(*address)).map(|turn| (*address, turn))
+        };
+        let unused: Vec<_> = self.site.turns.held.iter().filter_map(unused).collect();
+        for (address, (keeper, turn)) in unused {
+            self.give_turn_back(address, keeper, turn, now);
+        }
+        self.site.turns.to_ask.clear();
+    }
+
     /// All turns have ended with the lease of this agent. What is still in flight has been broken off.
     pub(super) fn forget_turns(&mut self) {
         let (gates, turns) = (&self.gates, &mut self.site.turns);
@@ -260,6 +273,9 @@ impl Agent {
         {
             self.site.turns.due.remove(&(at, address));
             self.give_back_if_done(address, now);
+        }
+        if self.stopping.is_some() {
+            self.give_all_back(now);
         }
         // What this agent keeps it asks itself for. That leads to something else to say a few times at most.
         for _ in 0..4 {

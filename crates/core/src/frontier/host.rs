@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::{Due, HostCounts};
 use crate::assign::partition_of;
 use crate::limits::{ORIGINS_MAX, TROUBLED_URLS_MAX};
+use crate::politeness;
 use crate::record::{Failure, HostRecord};
 use crate::robots::Robots;
 use crate::site::AgentId;
@@ -394,6 +395,11 @@ impl HostState {
             listed: false,
             held: 0,
         }
+    }
+
+    /// It has answered after this long; no answer takes longer than `most`.
+    pub fn responded(&mut self, took: Duration, most: Duration) {
+        self.response = politeness::smooth(self.response, took, most);
     }
 
     /// Whether what the store keeps of it has been taken in.

@@ -30,11 +30,13 @@ pub fn back_off(settings: &Settings, failures: u32, jitter: &mut Jitter) -> Dura
     wait + jitter.up_to(wait / 10)
 }
 
-/// The smoothed response time after one more response.
-pub fn smooth(before: Option<Duration>, took: Duration) -> Duration {
+/// The smoothed response time after one more response. None takes longer than `most`: where one seems to have, it was this
+/// process that stood still, which says nothing of the host.
+pub fn smooth(before: Option<Duration>, took: Duration, most: Duration) -> Option<Duration> {
     match before {
-        None => took,
-        Some(before) => (before * 7 + took) / 8,
+        _ if took > most => before,
+        None => Some(took),
+        Some(before) => Some((before * 7 + took) / 8),
     }
 }
 
@@ -80,6 +82,15 @@ mod tests {
         }
         let unhurried = Settings { slow_factor: 0.0, ..settings };
         assert_eq!(delay(&unhurried, None, Some(secs(40))), secs(1));
+    }
+
+    #[test]
+    fn what_a_process_slept_through_is_not_the_hosts_fault() {
+        let [one, nine, most] = [1, 9, 60].map(Duration::from_secs);
+        assert_eq!(smooth(None, one, most), Some(one));
+        assert_eq!(smooth(Some(one), nine, most), Some(2 * one));
+        assert_eq!(smooth(Some(one), most + one, most), Some(one));
+        assert_eq!(smooth(None, most + one, most), None);
     }
 
     #[test]

@@ -13,7 +13,9 @@
 mod check_bounded;
 mod check_lost;
 mod check_polite;
+mod check_size;
 mod check_twice;
+mod clock;
 mod driver;
 mod faults;
 mod levels;
@@ -146,6 +148,8 @@ pub enum Promise {
     NothingTwice,
     /// Counts agree, and the run comes to an end.
     Bounded,
+    /// The run had enough of everything to prove something.
+    LargeEnough,
 }
 
 /// A promise that was broken.
@@ -207,6 +211,44 @@ pub struct Summary {
     /// Those that broke a promise.
     pub violations: Vec<Violation>,
 }
+
+/// States that some runs of sites must reach, or they prove little.
+pub const SITE_STATES: [&str; 13] = [
+    "a handover",
+    "a handover begun again",
+    "a handover of several parts",
+    "a keeper of addresses killed with turns out",
+    "a page fetched again after a loss",
+    "a turn at an address that ran out",
+    "a turn at an address wanted back",
+    "an address with another keeper",
+    "journal read again for others",
+    "killed while handing over",
+    "killed with found URLs on their way",
+    "turns given back at a stop",
+    "turns told to a keeper that did not know",
+];
+
+/// The same for sites that share a store.
+pub const SHARED_STATES: [&str; 14] = [
+    "a handover",
+    "a host left alone for another's fetch",
+    "a partition lost",
+    "a request broken off at the end of the lease",
+    "a turn at an address wanted back",
+    "an outcome that nobody knows",
+    "double handover",
+    "failover between write and WAIT",
+    "fenced",
+    "fenced with records on their way",
+    "redelivery after a crash",
+    "takeover during handover",
+    "turns told to a keeper that did not know",
+    "wake-up after the lease",
+];
+
+/// In how many runs each of them must be reached.
+pub const STATES_WITHIN: u64 = 1_000;
 
 /// How many violations a summary lists; the runs end there.
 const VIOLATIONS_MAX: usize = 20;
@@ -275,6 +317,15 @@ pub fn run_seeds(
         }
     }
     summary
+}
+
+impl Summary {
+    /// Those of these states that no run has reached, although there were enough of them.
+    pub fn unreached<'a>(&self, states: &[&'a str]) -> Vec<&'a str> {
+        let is_enough = self.runs >= STATES_WITHIN;
+        let is_reached = |state: &&str| self.total.reached.get(*state).is_some_and(|count| *count > 0);
+        states.iter().filter(|state| is_enough && !is_reached(state)).copied().collect()
+    }
 }
 
 impl Report {

@@ -1,10 +1,11 @@
 //! An agent that shares a store: when it may ask, when others may in its place, and what it forgets.
 
 use super::*;
-use crate::assign::{PARTITIONS, partition_of};
-use crate::site::{AgentId, Beat, Leases, Member, Partitions, SiteSettings, Standing, Terms};
+use crate::assign::{PARTITIONS, Ring, partition_of, partition_of_address};
+use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Standing, Terms};
 
 const HOST: &str = "a.example";
+const ADDRESS: [u8; 4] = [93, 184, 216, 1];
 
 /// One agent, and a store that knows one host.
 struct Site {
@@ -13,6 +14,7 @@ struct Site {
     now: Mono,
     /// The store does not answer.
     is_cut: bool,
+    unanswered: Vec<Beat>,
     /// Servers do not either.
     hangs: bool,
     /// Something of the host is under way.
@@ -24,10 +26,18 @@ struct Site {
     abandoned: Vec<f64>,
     forgotten: u32,
     held: Partitions,
+    /// Another agent, and what was said to it.
+    other: AgentId,
+    said: Vec<Message>,
 }
 
 impl Site {
     fn new() -> Site {
+        Site::begin(false)
+    }
+
+    /// The same with a store that may not answer yet.
+    fn begin(is_cut: bool) -> Site {
         let site = SiteSettings {
             me: AgentId::from(1),
             name: "one".into(),
@@ -43,7 +53,8 @@ impl Site {
             agent: Agent::of_site(settings, scope, site),
             leases: Leases::default(),
             now: Mono(1_000_000),
-            is_cut: false,
+            is_cut,
+            unanswered: Vec::new(),
             hangs: false,
             is_under_way: false,
             in_flight: None,
@@ -51,6 +62,8 @@ impl Site {
             abandoned: Vec::new(),
             forgotten: 0,
             held: Partitions::default(),
+            other: AgentId::from(2),
+            said: Vec::new(),
         };
         let mut out = Vec::new();
         site.agent.start(site.clock(), Stored::default(), &mut out);
@@ -75,7 +88,7 @@ impl Site {
     fn perform(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Shared(SharedAction::Beat(_)) if self.is_cut => {}
+                Action::Shared(SharedAction::Beat(beat)) if self.is_cut => self.unanswered.push(*beat),
                 Action::Shared(SharedAction::Beat(beat)) => {
                     let incarnation = self.leases.beat(&beat).ok();
                     let leases = Box::new(self.leases.clone());
@@ -113,7 +126,7 @@ impl Site {
                     self.step(Event::Taken(taken));
                 }
                 Action::Resolve { host } => {
-                    let list = vec![IpAddr::from([93, 184, 216, 1])];
+                    let list = vec![IpAddr::from(ADDRESS)];
                     let answer = Ok(Addresses { list, ttl: Duration::from_secs(9_999) });
                     self.step(Event::Resolved { host, answer });
                 }
@@ -133,6 +146,7 @@ impl Site {
                 Action::Write { ticket, record, .. } => {
                     self.step(Event::Shared(SharedEvent::Refused { ticket, record }));
                 }
+                Action::Send { message, .. } => self.said.push(*message),
                 _ => {}
             }
         }
@@ -140,7 +154,7 @@ impl Site {
 
     fn answer(&mut self, fetch: FetchId, result: Result<Answer, FetchError>) {
         let (started, ended) = (self.now, self.now);
-        let contacted = vec![IpAddr::from([93, 184, 216, 1])];
+        let contacted = vec![IpAddr::from(ADDRESS)];
         self.step(Event::Fetched(Fetched { fetch, started, ended, contacted, result }));
     }
 
@@ -166,7 +180,7 @@ impl Site {
             version: 0,
             standing: Standing::Joined,
         };
-        let (me, calendar) = (AgentId::from(2), Wall(0));
+        let (me, calendar) = (self.other, Wall(0));
         let (replaces, fences, leaves) = (0, Vec::new(), false);
         let beat = Beat { me, incarnation, replaces, number, member, calendar, holds, fences, leaves };
         self.leases.beat(&beat).unwrap()
@@ -295,4 +309,64 @@ fn what_should_be_elsewhere_is_let_go_once_nothing_is_under_way() {
     let mine = site.mine();
     assert!((4_000..13_000).contains(&mine), "{mine}");
     assert_eq!(site.held.len(), mine);
+}
+
+#[test]
+fn a_turn_at_an_address_ends_with_the_lease_of_who_has_it() {
+    let mut site = Site::new();
+    let address = AddressKey::of(ADDRESS.into());
+    // One that leaves both the host and its address to the agent.
+    let stays = |other: &AgentId| {
+        let ring = Ring::new([(AgentId::from(1), 1), (*other, 1)]);
+        let of = [partition_of(&Host::parse(HOST).unwrap()), partition_of_address(address)];
+        of.into_iter().all(|partition| ring.owner(partition) == Some(&AgentId::from(1)))
+    };
+    site.other = (2..).map(AgentId::from).find(stays).unwrap();
+    site.run(10.0);
+    let two = site.other(0, 1, Partitions::default());
+    let mut number = 1;
+    let mut live = |site: &mut Site, until: u64| {
+        while site.now < Mono(until * 1_000_000) {
+            number += 1;
+            site.other(two, number, Partitions::default());
+            site.run(site.seconds().floor() + 1.0);
+        }
+    };
+    live(&mut site, 14);
+    let asked = site.fetches.len();
+    assert!(asked > 3, "{asked}");
+    site.said.clear();
+    let message = Box::new(Message::AskTurns { asked: (two, Mono(7)), turns: vec![(address, None)] });
+    site.step(Event::Message { from: site.other, name: "two".into(), message });
+    live(&mut site, 18);
+    let is_given = |message: &Message| match message {
+        Message::Turns { turns, .. } => turns.iter().any(|given| given.turn.is_some()),
+        _ => false,
+    };
+    assert!(site.said.iter().any(is_given), "{:?}", site.said);
+    let asked = site.fetches.len();
+    live(&mut site, 30);
+    assert_eq!(site.fetches.len(), asked, "it is the other one's turn");
+    assert!(site.said.iter().any(|message| matches!(message, Message::RecallTurns(_))));
+    site.run(40.0);
+    assert!(site.leases.get(site.other).is_none(), "it was silent and is fenced");
+    assert!(site.fetches.len() > asked, "its turn has ended with its lease");
+}
+
+#[test]
+fn whoever_joins_goes_by_the_calendar_of_the_site() {
+    let mut site = Site::begin(true);
+    // The calendar of who came first is far behind.
+    site.other(0, 1, Partitions::default());
+    site.run(3.5);
+    let beat = site.unanswered.pop().unwrap();
+    let incarnation = site.leases.beat(&beat).ok();
+    // The answer takes so long that another beat is due at once.
+    site.run(4.5);
+    site.is_cut = false;
+    let (number, leases) = (beat.number, Box::new(site.leases.clone()));
+    site.step(Event::Shared(SharedEvent::Leased { number, incarnation, leases }));
+    assert!(site.leases.get(AgentId::from(1)).unwrap().number > number);
+    site.run(10.0);
+    assert!(site.leases.calendar < Wall(60_000), "{:?}", site.leases.calendar);
 }

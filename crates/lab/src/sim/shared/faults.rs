@@ -49,6 +49,20 @@ impl Fault {
         }
     }
 
+    /// The same for the next station that is up.
+    pub(super) fn turned(mut self, stations: usize, is_up: impl Fn(usize) -> bool) -> Fault {
+        if let Fault::Kill { station, .. }
+        | Fault::Stop { station, .. }
+        | Fault::Pause { station, .. }
+        | Fault::CutOff { station, .. }
+        | Fault::Slow { station, .. } = &mut self
+        {
+            let others = (0..stations).map(|step| (*station + step) % stations);
+            *station = others.clone().find(|other| is_up(*other)).unwrap_or(*station);
+        }
+        self
+    }
+
     /// How long it lasts.
     pub(super) fn lasts(&self) -> Duration {
         match self {
@@ -80,7 +94,7 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
         let short = lasts.min(Duration::from_secs(12));
         let fault = match random.below(100) {
             0..24 => Fault::Kill { station, back_after: lasts },
-            24..30 => Fault::Stop { station, back_after: lasts + Duration::from_secs(40) },
+            24..30 => Fault::Stop { station, back_after: lasts },
             30..48 => Fault::Pause { station, lasts },
             48..54 => Fault::Cut { side: 1 + random.below((1 << stations) - 2), lasts },
             54..62 => Fault::CutOff { station, lasts },

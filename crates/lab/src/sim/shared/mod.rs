@@ -24,7 +24,9 @@ use nephila_store::{KnownState, Store, StoreLimits};
 
 use super::check_lost::{self, Lost};
 use super::check_polite::Polite;
+use super::check_size;
 use super::check_twice::Twice;
+use super::clock::DRIFT;
 use super::driver::{Broken, broken};
 use super::levels::{Crash, Exchange};
 use super::random::Random;
@@ -52,8 +54,6 @@ const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a lease lasts.
 const LEASE: Duration = Duration::from_secs(5);
-/// How wrong clocks may be, in percent.
-const DRIFT: u32 = 1;
 /// A partition that moves again within this time was handed over twice.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -110,7 +110,8 @@ struct Sim<'a> {
 /// Runs one seed to the end of its crawl.
 pub(super) fn run(seed: u64, bug: Option<SharedBug>, trace: Trace<'_>) -> Result<Report, Violation> {
     let mut sim = Sim::new(seed, bug, trace);
-    match sim.work() {
+    let size = (sim.stations.len(), sim.plan.hosts.len(), sim.plan.must.len());
+    match sim.work().and_then(|()| check_size::of_site(size, sim.now, &sim.report.faults)) {
         Ok(()) => Ok(sim.finish()),
         Err((promise, what)) => {
             Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag: "--shared " })
@@ -306,13 +307,15 @@ impl<'a> Sim<'a> {
         let is_up = |sim: &Sim<'_>, station: usize| {
             sim.stations[station].process.is_some() && sim.stations[station].paused_since.is_none()
         };
+        // What would have no effect strikes another one.
+        let fault = fault.turned(self.stations.len(), |station| is_up(self, station));
         let took_effect = match fault {
             Fault::Kill { station, back_after } => self.kill(station, back_after),
             Fault::Stop { station, back_after } => {
                 let is_up = is_up(self, station);
                 if is_up {
+                    self.stations[station].back_after = Some(back_after);
                     self.tell(station, Event::Control(Control::Stop(StopReason::Stopped)))?;
-                    self.after(back_after, Happening::Restart(station));
                 }
                 is_up
             }
@@ -380,6 +383,7 @@ impl<'a> Sim<'a> {
         let station = &mut self.stations[index];
         let Some(process) = station.process.take() else { return false };
         station.life += 1;
+        station.back_after = None;
         station.paused_since = None;
         station.missed.clear();
         let unheard = std::mem::take(&mut station.unheard);
@@ -405,7 +409,7 @@ impl<'a> Sim<'a> {
     /// Whether everything is done: then the run ends.
     fn look(&mut self) -> Result<bool, Broken> {
         self.after(LOOK_EVERY, Happening::Look);
-        if self.now < self.faults_end {
+        if self.now < self.faults_end.max(Mono(0) + FAULTS_FOR) {
             return Ok(false);
         }
         if self.now > self.faults_end + REST {

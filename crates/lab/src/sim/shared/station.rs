@@ -19,6 +19,7 @@ use nephila_node::config::Config;
 use nephila_node::shared::{Keeper, Task};
 use nephila_store::redis::{RedisLeases, RedisOptions};
 
+use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, broken};
 use super::super::levels::{Crash, Exchange, Level};
 use super::super::random::Random;
@@ -31,25 +32,6 @@ use crate::redis::simulated::{SHARDS, SimRedis};
 
 /// How long it takes at most to strike somebody on purpose, and until that is over.
 const STRIKE_LASTS: Duration = Duration::from_secs(30);
-
-/// A clock that is wrong.
-#[derive(Clone, Copy)]
-pub(super) struct Clock {
-    /// How many of its microseconds there are in a thousand.
-    rate: u64,
-    began: u64,
-}
-
-impl Clock {
-    pub(super) fn local(self, now: Mono) -> Mono {
-        Mono(self.began + now.0 * self.rate / 1_000)
-    }
-
-    /// The first moment when it shows this.
-    fn global(self, local: Mono) -> Mono {
-        Mono((local.0.saturating_sub(self.began)).saturating_mul(1_000).div_ceil(self.rate))
-    }
-}
 
 /// One life of an agent.
 pub(super) struct Process {
@@ -78,6 +60,8 @@ pub(super) struct Station {
     pub(super) slow_until: Mono,
     /// What the table of leases last gave it.
     incarnation: u64,
+    /// It was asked to end, and comes back then.
+    pub(super) back_after: Option<Duration>,
     /// What it received and has counted, or not.
     pub(super) archive: Vec<Vec<u8>>,
     site: SiteSettings,
@@ -109,12 +93,10 @@ impl Station {
             unheard: BTreeSet::new(),
             missed: VecDeque::new(),
             skew_ms: [0, 0, -40_000, 3_000_000][random.below(4) as usize],
-            clock: Clock {
-                rate: [990, 1_000, 1_010][random.below(3) as usize],
-                began: random.below(1 << 40),
-            },
+            clock: Clock::drawn(&mut random),
             slow_until: Mono(0),
             incarnation: 0,
+            back_after: None,
             archive: Vec::new(),
             site,
             settings: settings.clone(),
@@ -462,6 +444,8 @@ impl Sim<'_> {
         station.life += 1;
         station.missed.clear();
         station.unheard.clear();
+        let back_after = station.back_after.take().unwrap_or_default();
+        self.after(back_after, Happening::Restart(index));
     }
 
     fn send(&mut self, index: usize, to: &Recipient, message: Box<Message>) {

@@ -12,6 +12,8 @@ const FAULTS: (u64, u64) = (22, 20);
 pub(super) enum Fault {
     /// A process ends, and comes back on its disk.
     Kill { station: usize, back_after: Duration },
+    /// A process is asked to end, and comes back.
+    Stop { station: usize, back_after: Duration },
     /// An agent is lost with its disk, and forgotten; another one comes in its place.
     Lose { station: usize, back_after: Duration },
     /// A process stands still.
@@ -26,6 +28,7 @@ impl Fault {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Fault::Kill { .. } => "kill",
+            Fault::Stop { .. } => "stop",
             Fault::Lose { .. } => "loss",
             Fault::Pause { .. } => "pause",
             Fault::Cut { .. } => "cut",
@@ -33,10 +36,24 @@ impl Fault {
         }
     }
 
+    /// The same for the next station that is up.
+    pub(super) fn turned(mut self, stations: usize, is_up: impl Fn(usize) -> bool) -> Fault {
+        if let Fault::Kill { station, .. }
+        | Fault::Stop { station, .. }
+        | Fault::Lose { station, .. }
+        | Fault::Pause { station, .. } = &mut self
+        {
+            let others = (0..stations).map(|step| (*station + step) % stations);
+            *station = others.clone().find(|other| is_up(*other)).unwrap_or(*station);
+        }
+        self
+    }
+
     /// How long it lasts.
     pub(super) fn lasts(&self) -> Duration {
         match self {
             Fault::Kill { back_after: lasts, .. }
+            | Fault::Stop { back_after: lasts, .. }
             | Fault::Lose { back_after: lasts, .. }
             | Fault::Pause { lasts, .. }
             | Fault::Cut { lasts, .. }
@@ -56,7 +73,8 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
             [500, 5_000, 60_000, 300_000][random.below(4) as usize] + random.below(5_000),
         );
         let fault = match random.below(100) {
-            0..50 => Fault::Kill { station, back_after: lasts },
+            0..42 => Fault::Kill { station, back_after: lasts },
+            42..50 => Fault::Stop { station, back_after: lasts },
             50..70 => Fault::Pause { station, lasts },
             70..88 => Fault::Cut { side: 1 + random.below((1 << stations) - 2), lasts },
             _ => Fault::Storm { loss: 5 + random.below(60), lasts },

@@ -13,7 +13,7 @@ mod station;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use nephila_core::agent::{Control, Event, FetchId};
+use nephila_core::agent::{Control, Event, FetchId, StopReason};
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::settings::Settings;
 use nephila_core::site::AgentId;
@@ -24,7 +24,9 @@ use nephila_store::{KnownState, Store};
 
 use super::check_lost::{self, Lost};
 use super::check_polite::Polite;
+use super::check_size;
 use super::check_twice::Twice;
+use super::clock::DRIFT;
 use super::driver::{Broken, Process, broken};
 use super::levels::{Crash, Exchange};
 use super::random::Random;
@@ -105,7 +107,8 @@ struct Sim<'a> {
 /// Runs one seed to the end of its crawl.
 pub(super) fn run(seed: u64, bug: Option<SiteBug>, trace: Trace<'_>) -> Result<Report, Violation> {
     let mut sim = Sim::new(seed, bug, trace);
-    match sim.work() {
+    let size = (sim.stations.len(), sim.plan.hosts.len(), sim.plan.must.len());
+    match sim.work().and_then(|()| check_size::of_site(size, sim.now, &sim.report.faults)) {
         Ok(()) => Ok(sim.finish()),
         Err((promise, what)) => {
             Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag: "--site " })
@@ -123,6 +126,8 @@ impl<'a> Sim<'a> {
             backoff_min: Duration::from_secs(15),
             backoff_max: Duration::from_secs(120),
             request_timeout: SITE_REQUEST_TIMEOUT,
+            // Nothing is abandoned at a stop.
+            stop_grace: SITE_REQUEST_TIMEOUT * 2,
             ip_parallel: [1, 1, 2][random.below(3) as usize],
             // In some runs hosts come and go.
             hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
@@ -153,7 +158,7 @@ impl<'a> Sim<'a> {
             sequence: 0,
             exchanges: 0,
             owners: Owners::default(),
-            polite: Polite::new(settings),
+            polite: Polite::with_clocks(settings, DRIFT),
             twice: Twice::default(),
             lost: Lost::default(),
             faults_end: Mono(0),
@@ -188,9 +193,11 @@ impl<'a> Sim<'a> {
         self.report
     }
 
+    /// What the clocks of an agent show.
     fn clock(&self, station: usize) -> Now {
-        let skew = self.stations[station].skew_ms;
-        Now { mono: self.now, wall: Wall((WALL_START + self.now.0 / 1_000).saturating_add_signed(skew)) }
+        let Station { clock, skew_ms, .. } = &self.stations[station];
+        let mono = clock.local(self.now);
+        Now { mono, wall: Wall((WALL_START + mono.0 / 1_000).saturating_add_signed(*skew_ms)) }
     }
 
     fn after(&mut self, wait: Duration, happening: Happening) {
@@ -292,17 +299,28 @@ impl<'a> Sim<'a> {
     fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
         self.trace.note(self.now, format_args!("fault {fault:?}"));
         self.trouble(fault.lasts() + TROUBLE_LASTS);
+        let is_up =
+            |station: usize| self.stations[station].process.is_some() && !self.stations[station].is_paused;
+        // What would have no effect strikes another one.
+        let fault = fault.turned(self.stations.len(), is_up);
         let took_effect = match fault {
             Fault::Kill { station, back_after } => self.kill(station, back_after),
+            Fault::Stop { station, back_after } => {
+                let is_up = is_up(station);
+                if is_up {
+                    self.stations[station].back_after = Some(back_after);
+                    self.tell(station, Event::Control(Control::Stop(StopReason::Stopped)))?;
+                }
+                is_up
+            }
             Fault::Lose { station, back_after } => self.lose(station, back_after),
             Fault::Pause { station, lasts } => {
-                let station_is_up =
-                    self.stations[station].process.is_some() && !self.stations[station].is_paused;
-                if station_is_up {
+                let is_up = is_up(station);
+                if is_up {
                     self.stations[station].is_paused = true;
                     self.after(lasts, Happening::Wake(station));
                 }
-                station_is_up
+                is_up
             }
             Fault::Cut { side, lasts } => {
                 self.network.cut(side, self.now + lasts);
@@ -325,13 +343,14 @@ impl<'a> Sim<'a> {
 
     /// Ends a process without a chance to do anything about it.
     fn kill(&mut self, index: usize, back_after: Duration) -> bool {
+        let clock = self.clock(index);
         let station = &mut self.stations[index];
         let Some(process) = station.process.take() else { return false };
         station.life += 1;
-        station.is_paused = false;
+        (station.is_paused, station.back_after) = (false, None);
         station.missed.clear();
         station.disk = station.disk.kill();
-        let view = process.agent.site_view(Now { mono: self.now, wall: Wall(0) });
+        let view = process.agent.site_view(clock);
         let unheard = std::mem::take(&mut station.unheard);
         for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
             self.polite.ends(&flight.begin(), None, self.now);
@@ -420,7 +439,7 @@ impl<'a> Sim<'a> {
     /// Whether everything is done: then the run ends.
     fn look(&mut self) -> Result<bool, Broken> {
         self.after(LOOK_EVERY, Happening::Look);
-        if self.now < self.faults_end {
+        if self.now < self.faults_end.max(Mono(0) + FAULTS_FOR) {
             return Ok(false);
         }
         if self.now > self.faults_end + REST {

@@ -18,6 +18,7 @@ use nephila_node::writer::{self, Done, Job};
 use nephila_store::{Exported, KnownState, OwnStore, Store};
 
 use super::super::check_lost;
+use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, Process, broken};
 use super::super::levels::Level;
 use super::super::random::Random;
@@ -45,6 +46,9 @@ pub(super) struct Station {
     pub(super) missed: VecDeque<ToProcess>,
     /// How wrong its calendar is.
     pub(super) skew_ms: i64,
+    pub(super) clock: Clock,
+    /// It was asked to end, and comes back then.
+    pub(super) back_after: Option<Duration>,
     pub(super) site: SiteSettings,
     config: Config,
 }
@@ -70,6 +74,7 @@ impl Station {
             shares_store: false,
         };
         let skew_ms = [0, 0, -40_000, 3_000_000][random.below(4) as usize];
+        let clock = Clock::drawn(&mut random);
         Station {
             disk: SimDisk::new(seed ^ index as u64),
             life: 0,
@@ -78,6 +83,8 @@ impl Station {
             unheard: BTreeSet::new(),
             missed: VecDeque::new(),
             skew_ms,
+            clock,
+            back_after: None,
             site,
             config: config.clone(),
         }
@@ -92,7 +99,9 @@ impl Station {
     }
 
     pub(super) fn next_wake(&mut self) -> Option<Mono> {
-        self.process.as_mut().filter(|_| !self.is_paused)?.agent.next_wake()
+        let clock = self.clock;
+        let process = self.process.as_mut().filter(|_| !self.is_paused)?;
+        process.agent.next_wake().map(|at| clock.global(at))
     }
 }
 
@@ -234,7 +243,11 @@ impl Sim<'_> {
                     return Err((Promise::Bounded, format!("agent {index} wants {action:?}")));
                 }
                 Action::End(reason) => {
-                    return Err((Promise::Bounded, format!("agent {index} ends: {}", reason.name())));
+                    let Some(back_after) = self.stations[index].back_after.take() else {
+                        return Err((Promise::Bounded, format!("agent {index} ends: {}", reason.name())));
+                    };
+                    self.sync(index)?;
+                    self.kill(index, back_after);
                 }
             }
         }
@@ -268,6 +281,9 @@ impl Sim<'_> {
             Message::MoveAgain { .. } => self.reach("a handover begun again"),
             Message::Deliver { .. } => self.reach("a delivery"),
             Message::RecallTurns(_) => self.reach("a turn at an address wanted back"),
+            Message::GiveTurns(_) if self.stations[index].back_after.is_some() => {
+                self.reach("turns given back at a stop");
+            }
             Message::HasTurns { ref turns, .. } if turns.iter().any(|(_, is_out, _)| *is_out) => {
                 self.reach("turns told to a keeper that did not know");
             }
@@ -335,6 +351,7 @@ impl Sim<'_> {
 
     /// A process hears of an answer.
     pub(super) fn fetched(&mut self, index: usize, fetch: FetchId) -> Result<(), Broken> {
+        let ended = self.clock(index).mono;
         self.stations[index].unheard.remove(&fetch);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let Some(mut flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
@@ -343,7 +360,7 @@ impl Sim<'_> {
         let event = Event::Fetched(Fetched {
             fetch,
             started: flight.started.mono,
-            ended: self.now,
+            ended,
             contacted: vec![flight.address],
             result: flight.reply.result,
         });
