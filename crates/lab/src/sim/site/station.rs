@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nephila_core::agent::{Action, Agent, Event, FetchId, Fetched, Order, Purpose, Recipient, Ticket};
+use nephila_core::agent::{
+    Action, Agent, Event, FetchError, FetchId, Fetched, Order, Purpose, Recipient, Ticket,
+};
 use nephila_core::assign::{partition_of, partition_of_address};
-use nephila_core::record::Record;
+use nephila_core::record::{Failure, Record};
 use nephila_core::site::{AgentId, Message, SiteSettings, Terms};
 use nephila_core::time::Mono;
 use nephila_core::url::{AddressKey, Host, Url};
@@ -22,7 +24,7 @@ use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, Process, broken};
 use super::super::levels::Level;
 use super::super::random::Random;
-use super::super::web::{HostPlan, Meaning};
+use super::super::web::{HostPlan, Meaning, Reply};
 use super::super::{Promise, SiteBug};
 use super::faults::Fault;
 use super::network::{Parcel, all_turns};
@@ -235,9 +237,7 @@ impl Sim<'_> {
                     self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
                 }
                 Action::Fetch(order) => self.fetch(index, order)?,
-                Action::Abandon(fetch) => {
-                    return Err((Promise::Bounded, format!("agent {index} abandons {fetch:?}")));
-                }
+                Action::Abandon(fetch) => self.abandon(index, fetch),
                 Action::Write { ticket, record, fetch } => self.write(index, ticket, record, fetch)?,
                 Action::Shared(action) => {
                     return Err((Promise::Bounded, format!("agent {index} wants {action:?}")));
@@ -341,12 +341,36 @@ impl Sim<'_> {
         let station = &mut self.stations[index];
         let process = station.process.as_ref().filter(|_| station.life == life);
         let Some(flight) = process.and_then(|process| process.in_flight.get(&fetch)) else { return };
+        if station.unheard.contains(&fetch) {
+            // It was broken off.
+            return;
+        }
         self.polite.ends(&flight.begin(), Some((flight.exchange, flight.reply.meaning)), self.now);
         self.owners.ends(&flight.host);
         if flight.reply.meaning == Meaning::Final && !flight.for_rules {
             self.twice.answered(flight.url.as_str(), flight.exchange);
         }
         station.unheard.insert(fetch);
+    }
+
+    /// A process that was to end, and stood still meanwhile, closes a connection.
+    fn abandon(&mut self, index: usize, fetch: FetchId) {
+        let station = &mut self.stations[index];
+        if !station.unheard.insert(fetch) {
+            // It has been answered.
+            return;
+        }
+        let Some(flight) = station.process.as_mut().and_then(|process| process.in_flight.get_mut(&fetch))
+        else {
+            return;
+        };
+        self.polite.ends(&flight.begin(), None, self.now);
+        self.owners.ends(&flight.host);
+        let error = FetchError { failure: Failure::NotTried, detail: "abandoned".into() };
+        flight.reply =
+            Reply { meaning: Meaning::Nothing, result: Err(error), wire: None, took: flight.reply.took };
+        let life = station.life;
+        self.after(Duration::from_millis(1), Happening::ToProcess(index, life, ToProcess::Answered(fetch)));
     }
 
     /// A process hears of an answer.
