@@ -63,8 +63,6 @@ pub enum Record {
     Moved {
         /// Which agent.
         from: AgentId,
-        /// What was here of these partitions before does not count.
-        void: Vec<u16>,
         /// What it knows.
         moved: Moved,
     },

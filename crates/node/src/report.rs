@@ -9,7 +9,7 @@ use nephila_core::agent::{
     Acquaintance, Differing, HostCounts, HostView, MemberView, SiteView, Status, StopReason,
 };
 use nephila_core::record::{Block, Failure, How, Pointer};
-use nephila_core::site::{Difference, Standing};
+use nephila_core::site::Difference;
 use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use serde::{Deserialize, Serialize};
@@ -387,8 +387,8 @@ fn site_words(view: &SiteView, running: bool) -> String {
     for MemberView { member, is_well, held, .. } in view.members.iter().filter(|of| of.held > 0) {
         let name = &member.name;
         let partitions = counted(*held as u64, "partition", "partitions");
-        match (member.standing, is_well) {
-            (Standing::Gone, _) => {
+        match (member.is_gone(), is_well) {
+            (true, _) => {
                 let _ = write!(
                     text,
                     "\nthe hosts in {partitions} of {name}, which is forgotten, wait until others have taken them over"
@@ -419,8 +419,8 @@ pub fn site(view: &SiteView, running: bool) -> Response {
         );
     }
     for MemberView { id, member, is_well, held } in &view.members {
-        let state = match (member.standing, is_well) {
-            (Standing::Gone, _) => "forgotten",
+        let state = match (member.is_gone(), is_well) {
+            (true, _) => "forgotten",
             _ if !running => "joined",
             (_, false) => "silent",
             _ => "well",
@@ -687,9 +687,10 @@ mod tests {
 
     #[test]
     fn a_site_says_whose_hosts_wait() {
-        let member = |number: u64, name: &str, standing, is_well, held| {
+        let member = |number: u64, name: &str, is_gone, is_well, held| {
             let (name, address) = (name.to_owned(), format!("{name}:7946"));
-            let member = Member { name, address, capacity: 1, version: 1, standing };
+            let member =
+                Member { name, address, capacity: 1, version: 1, life: 1, forgotten: u32::from(is_gone) };
             MemberView { id: number.into(), member, is_well, held }
         };
         let view = |members| SiteView {
@@ -707,16 +708,15 @@ mod tests {
             turns_out: 0,
             turns_run_out: 0,
         };
-        use Standing::{Gone, Joined};
-        let one = |standing| member(1, "one", standing, true, 5_000);
+        let one = |is_gone| member(1, "one", is_gone, true, 5_000);
         for (of, running, expected) in [
             (
-                view(vec![one(Joined), member(2, "two", Joined, true, 9)]),
+                view(vec![one(false), member(2, "two", false, true, 9)]),
                 true,
                 vec!["site settled\nagent", "well (this one)"],
             ),
             (
-                view(vec![one(Joined), member(2, "two", Joined, false, 9)]),
+                view(vec![one(false), member(2, "two", false, false, 9)]),
                 true,
                 vec![
                     "site settled\nthe hosts in 9 partitions of two, which is silent, wait for it\n",
@@ -724,16 +724,16 @@ mod tests {
                 ],
             ),
             (
-                view(vec![one(Joined), member(2, "two", Gone, false, 1)]),
+                view(vec![one(false), member(2, "two", true, false, 1)]),
                 true,
                 vec![
                     "the hosts in 1 partition of two, which is forgotten, wait until others have taken them over\n",
                 ],
             ),
-            (view(vec![one(Joined), member(2, "two", Gone, false, 0)]), true, vec!["site settled\nagent"]),
-            (view(vec![one(Gone)]), true, vec!["forgotten (this one)\n"]),
+            (view(vec![one(false), member(2, "two", true, false, 0)]), true, vec!["site settled\nagent"]),
+            (view(vec![one(true)]), true, vec!["forgotten (this one)\n"]),
             (
-                view(vec![one(Joined)]),
+                view(vec![one(false)]),
                 false,
                 vec!["nothing runs there; what this agent knew last", "joined (this one)\n"],
             ),
@@ -761,7 +761,7 @@ mod tests {
                         what: vec![Difference::Seeds],
                         refuses: false,
                     }],
-                    ..view(vec![one(Joined)])
+                    ..view(vec![one(false)])
                 },
                 true,
                 vec!["agent three (0000000000000003) is not let in", "the seeds (urls, seeds)"],

@@ -251,20 +251,21 @@ impl EmbeddedStore {
 
     /// Takes in what a record says to sieve and queues, other than how an attempt ended.
     fn fold(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
-        let gone: Vec<u16> = match record {
-            Record::Moved { void, .. } => void.clone(),
-            Record::Released { tokens, .. } => tokens.iter().map(|(partition, _)| *partition).collect(),
-            _ => return self.frontier.change(|frontier| frontier.admit(place, record, open)),
-        };
+        if !matches!(record, Record::Moved { .. } | Record::Released { .. }) {
+            return self.frontier.change(|frontier| frontier.admit(place, record, open));
+        }
         // What was decided before is in the figures already, and nobody has been told.
         let untold = self.frontier.decided_new();
         let before = self.stored();
         let decided = self.frontier.change(|frontier| {
-            for partition in gone {
-                frontier.forget(&Range::Partition(partition))?;
-            }
-            if let Record::Moved { moved, .. } = record {
-                frontier.import(place, moved)?;
+            match record {
+                Record::Moved { moved, .. } => frontier.import(place, moved)?,
+                Record::Released { tokens, .. } => {
+                    for (partition, _) in tokens {
+                        frontier.forget(&Range::Partition(*partition))?;
+                    }
+                }
+                _ => {}
             }
             Ok(frontier.decided())
         })?;

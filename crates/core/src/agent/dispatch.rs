@@ -59,6 +59,8 @@ impl Agent {
     pub(super) fn may_start(&self) -> bool {
         let pages = self.totals.pages + self.answered_unsettled + self.pages_in_flight;
         !self.paused
+            && !self.site.is_cut_off
+            && self.site.unsure_until.is_none()
             && self.stopping.is_none()
             && !self.ended
             && self.has_lease()

@@ -2,8 +2,8 @@
 //!
 //! The holder freezes them, waits until nothing of their hosts is under way, and has the other make durable, part by part, all
 //! that it knows. Then it gives the tokens up, durably, and only then passes them on. Whatever goes wrong before that, it goes on
-//! as their holder, and the other forgets its copy when the next one begins. What an agent knows of partitions whose tokens were
-//! made anew elsewhere goes to their holder the same way.
+//! as their holder, and what the other has got by then is a part of what it gets the next time. What an agent knows of partitions
+//! whose tokens were made anew elsewhere goes to their holder the same way.
 
 use std::time::Duration;
 
@@ -36,6 +36,13 @@ pub(super) struct Handover {
     alive: Mono,
 }
 
+impl Handover {
+    /// Whether a partition is among those that leave.
+    pub(super) fn is_of(&self, partition: u16) -> bool {
+        self.partitions.contains(&partition)
+    }
+}
+
 #[derive(Debug)]
 enum Stage {
     /// Until then something of the hosts is under way.
@@ -62,14 +69,17 @@ impl Agent {
     /// Begins to hand over what should be elsewhere, as far as somebody is there to take it.
     pub(super) fn begin_handovers(&mut self, now: Now) {
         let mut leaving = self.site.misplaced();
+        self.site.is_placed = leaving.is_empty();
+        for (to, partitions) in &mut leaving {
+            partitions.retain(|partition| self.site.may_go_to(*partition, *to));
+        }
         for (holder, partitions) in self.site.owed() {
+            self.site.is_placed = false;
             leaving.entry(holder).or_default().extend(partitions);
         }
-        if leaving.is_empty() {
-            self.site.is_placed = true;
-        }
         for (to, mut partitions) in leaving {
-            if self.site.handovers.contains_key(&to) || !self.site.is_well(to, now.mono) {
+            let is_busy = self.site.handovers.contains_key(&to) || !self.site.is_well(to, now.mono);
+            if is_busy || partitions.is_empty() {
                 continue;
             }
             partitions.truncate(HANDOVER_PARTITIONS_MAX);
@@ -234,9 +244,10 @@ impl Agent {
         for host in &mut moved.hosts {
             host.memo = host.memo.take().map(|memo| memo.for_another(now));
         }
-        let partitions = handover.partitions.clone();
+        let is_owed = |partition: &u16| !self.site.held.contains(*partition);
+        let owed = handover.partitions.iter().copied().filter(is_owed).collect();
         let (part, at) = (handover.part, now.wall);
-        let message = Message::Move { handover: id, part, partitions, at, moved };
+        let message = Message::Move { handover: id, part, owed, at, moved };
         handover.stage = Stage::Sending { message: Box::new(message.clone()), sent: now.mono, next };
         self.send(to, message, out);
     }
@@ -296,10 +307,17 @@ impl Agent {
         from: AgentId,
         id: (u64, u64),
         part: u32,
-        partitions: Vec<u16>,
+        owed: Vec<u16>,
         moved: Moved,
         out: &mut Vec<Action>,
     ) {
+        let others = owed.into_iter().filter(|partition| !self.site.holds(*partition));
+        let others: Vec<(u16, Token)> =
+            others.map(|partition| (partition, self.site.token(partition))).collect();
+        if !others.is_empty() {
+            // It would be left here. If this agent has yet to be given some, the part comes again.
+            return self.send(from, Message::Outdated(others), out);
+        }
         let is_known = self.site.arriving.get(&from).is_some_and(|arriving| arriving.id == id);
         if !is_known || part == 0 && self.site.arriving[&from].durable > 0 {
             if part > 0 {
@@ -315,11 +333,7 @@ impl Agent {
             return;
         }
         arriving.next += 1;
-        // What is here of partitions that are neither held nor owed is left from a handover that came to nothing.
-        let is_void =
-            |partition: &u16| part == 0 && !self.site.holds(*partition) && !self.site.owes(*partition);
-        let void = partitions.into_iter().filter(is_void).collect();
-        let ticket = self.write(Record::Moved { from, void, moved }, None, None, out);
+        let ticket = self.write(Record::Moved { from, moved }, None, None, out);
         self.site.replies.insert(ticket, Reply::Moved(from, id, part));
     }
 

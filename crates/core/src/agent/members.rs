@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::site::{Reply, Site};
+use super::site::{Peer, Reply, Site};
 use super::{Action, Agent, Recipient, Ticket};
 use crate::limits::AGENTS_MAX;
 use crate::record::Record;
-use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Standing, Token};
+use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Token};
 use crate::time::{Mono, Now};
 
 /// How often every other member hears that this one is well.
 const BEAT: Duration = Duration::from_secs(1);
+/// Who was forgotten and joins again hears for so long what others have taken over.
+const UNSURE: Duration = Duration::from_secs(3);
+/// Those that are gone hear one of so many beats.
+const BEATS_TO_GONE: u64 = 10;
 /// How long members have to say what they hold before a token is made anew.
 const MINT_WAIT: Duration = Duration::from_secs(5);
 /// The hosts of a partition whose holder is gone are left alone for so long at least.
@@ -26,7 +30,8 @@ impl Agent {
             address: address.clone(),
             capacity: *capacity,
             version: self.runs,
-            standing: Standing::Joined,
+            life: 1,
+            forgotten: 0,
         };
         Some(Greeting { me: *me, member, peers: peers.clone(), terms: *terms })
     }
@@ -59,6 +64,9 @@ impl Agent {
         (self.site.next_beat, self.site.orphans_at) = (now.mono, now.mono + MINT_WAIT);
         self.start_keeper(now);
         self.start_turns(now);
+        // Others may have forgotten it meanwhile.
+        let may_be_gone = self.site.settings.as_ref().is_some_and(|settings| settings.forget_after.is_some());
+        self.site.is_cut_off = may_be_gone && self.site.others().next().is_some();
         let agents: Vec<AgentId> = self.site.members.present().map(|(id, _)| id).collect();
         self.site.outbox.start(agents.into_iter());
         if let (true, Some(greeting)) = (self.site.members.is_founded(), self.introduce()) {
@@ -117,6 +125,13 @@ impl Agent {
     fn beat(&mut self, now: Now, out: &mut Vec<Action>) {
         let (members, wishes) = (self.site.members.digest(), self.site.wishes.digest());
         let beat = Message::Beat { run: self.runs, members, wishes, holds: self.site.holds };
+        self.site.beats += 1;
+        if self.site.beats.is_multiple_of(BEATS_TO_GONE) {
+            // They may be at work all the same, and not know of it.
+            let me = self.site.me();
+            let gone = self.site.members.iter().filter(|(id, member)| member.is_gone() && *id != me);
+            gone.for_each(|(id, _)| self.send(id, beat.clone(), out));
+        }
         let others: Vec<AgentId> = self.site.others().collect();
         for id in &others {
             self.send(*id, beat.clone(), out);
@@ -127,6 +142,10 @@ impl Agent {
                 }
             }
         }
+        self.forget_silent(now, out);
+        if self.site.unsure_until.is_some_and(|until| now.mono >= until) && self.all_are_heard(now) {
+            self.site.unsure_until = None;
+        }
         self.grant_again(out);
         self.mint(now, out);
         self.tend_turns(now);
@@ -136,11 +155,38 @@ impl Agent {
         }
     }
 
+    /// Forgets agents that were silent for too long, if there is such a thing. Who hears of nobody cannot tell whether the others
+    /// are gone or it is cut off from them: it forgets nobody, and asks nothing, because they may have forgotten it.
+    fn forget_silent(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(limit) = self.site.settings.as_ref().and_then(|settings| settings.forget_after) else {
+            return;
+        };
+        let started = self.started;
+        let others: Vec<(AgentId, Duration, bool)> = self
+            .site
+            .others()
+            .map(|id| {
+                let peer = self.site.peers.get(&id);
+                let heard = peer.and_then(|peer| peer.heard);
+                let silent = now.mono.since(heard.unwrap_or(started));
+                let is_heard = heard.is_some() && silent < limit / 2 && peer.is_some_and(Peer::is_heard);
+                (id, silent, is_heard)
+            })
+            .collect();
+        self.site.is_cut_off = !others.is_empty() && !others.iter().any(|(_, _, is_heard)| *is_heard);
+        if self.site.is_cut_off {
+            return;
+        }
+        for (id, ..) in others.into_iter().filter(|(_, silent, _)| *silent >= limit) {
+            self.forget(id, now, out);
+        }
+    }
+
     /// Passes tokens on that were not confirmed.
     fn grant_again(&mut self, out: &mut Vec<Action>) {
-        let members = &self.site.members;
-        self.site.granting.retain(|id, tokens| !tokens.is_empty() && !members.is_gone(*id));
-        for (id, tokens) in &self.site.granting {
+        self.site.granting.retain(|_, tokens| !tokens.is_empty());
+        // One that is gone may come back, and then it has what was moved to it.
+        for (id, tokens) in self.site.granting.iter().filter(|(id, _)| !self.site.is_gone(**id)) {
             self.send(*id, Message::Grant { tokens: tokens.clone().into_iter().collect() }, out);
         }
     }
@@ -167,11 +213,8 @@ impl Agent {
             }
         }
         let mine = orphans.remove(&me).unwrap_or_default();
-        let is_heard = |id: AgentId| {
-            let peer = site.peers.get(&id);
-            !site.is_well(id, now.mono)
-                || peer.is_some_and(|peer| peer.said.is_some() && peer.said == peer.known)
-        };
+        let is_heard =
+            |id: AgentId| !site.is_well(id, now.mono) || site.peers.get(&id).is_some_and(Peer::is_heard);
         let all_are_heard = site.others().all(is_heard);
         if orphans.is_empty() && mine.is_empty() {
             // Others have all that they held.
@@ -188,6 +231,14 @@ impl Agent {
         }
         let tokens = mine.into_iter().map(|(at, token)| (at, Token { holder: me, epoch: token.epoch + 1 }));
         self.write(Record::Tokens(tokens.collect()), None, None, out);
+    }
+
+    /// Whether all that are well have said what they hold.
+    fn all_are_heard(&self, now: Now) -> bool {
+        let is_heard = |id: AgentId| {
+            !self.site.is_well(id, now.mono) || self.site.peers.get(&id).is_some_and(Peer::is_heard)
+        };
+        self.site.others().all(is_heard)
     }
 
     /// Another agent knows of tokens whose holders are gone.
@@ -253,17 +304,18 @@ impl Agent {
             }
             Message::AskHolds => {
                 let (run, version) = (self.runs, self.site.holds);
-                let partitions = self.site.held_with_epochs();
-                self.send(from, Message::Holds { run, version, partitions }, out);
+                let (partitions, owes) = (self.site.held_with_epochs(), self.site.owing());
+                self.send(from, Message::Holds { run, version, partitions, owes }, out);
             }
-            Message::Holds { run, version, partitions } => {
-                self.on_holds(from, (run, version), &partitions, now, out);
+            Message::Holds { run, version, partitions, owes } => {
+                self.on_holds(from, (run, version), &partitions, &owes, now, out);
             }
+            Message::Outdated(tokens) => self.learn_tokens(tokens, now, out),
             Message::Deliver { batch, pages } => self.on_deliver(from, batch, pages, out),
             Message::Delivered { batch } => self.on_delivered(from, batch),
-            Message::Move { handover, part, partitions, at, moved } => {
+            Message::Move { handover, part, owed, at, moved } => {
                 let moved = moved.translated(at, now.wall);
-                self.on_move(from, handover, part, partitions, moved, out);
+                self.on_move(from, handover, part, owed, moved, out);
             }
             Message::Moved { handover, part } => self.on_moved(from, handover, part, now, out),
             Message::MoveAgain { handover } => self.on_move_again(from, handover, now, out),
@@ -314,6 +366,11 @@ impl Agent {
         if self.site.members.get(from).is_some() {
             self.site.peers.entry(from).or_default().heard = Some(now.mono);
         }
+        let me = self.site.me();
+        if members.is_gone(me) && !self.site.is_gone(me) {
+            // It is not told by beats while it takes this agent for gone.
+            self.send(from, Message::Members(self.site.members.clone()), out);
+        }
     }
 
     /// The operator says that an agent will not come back.
@@ -323,7 +380,7 @@ impl Agent {
             return;
         }
         let mut members = self.site.members.clone();
-        if members.set_standing(id, Standing::Gone) {
+        if members.forget(id) {
             self.learn_members(&members, now, out);
         }
     }
@@ -341,6 +398,10 @@ impl Agent {
         {
             self.site.ring = self.site.members.ring();
         }
+        if self.site.rejoin() {
+            self.site.orphans_at = now.mono + MINT_WAIT;
+            self.site.unsure_until = Some(now.mono + UNSURE);
+        }
         if gone(&self.site) > gone_before {
             self.site.orphans_at = now.mono + MINT_WAIT;
         }
@@ -352,25 +413,48 @@ impl Agent {
         from: AgentId,
         version: (u64, u64),
         partitions: &[(u16, u32)],
+        owes: &[u16],
         now: Now,
         out: &mut Vec<Action>,
     ) {
-        self.site.peers.entry(from).or_default().known = Some(version);
+        let tokens = partitions.iter().map(|(at, epoch)| (*at, Token { holder: from, epoch: *epoch }));
+        self.learn_tokens(tokens.collect(), now, out);
+        let known = |partition: u16| (partition, self.site.token(partition));
+        // Who was away may not know who has them now, and those who do may be away.
+        let outdated = partitions.iter().map(|(partition, _)| known(*partition));
+        let outdated: Vec<(u16, Token)> =
+            outdated.filter(|(_, token)| token.holder != from && !self.site.is_gone(token.holder)).collect();
+        let held = partitions.iter().map(|(partition, _)| *partition);
+        let peer = self.site.peers.entry(from).or_default();
+        peer.has = held.chain(owes.iter().copied()).collect();
+        // It is asked again until it knows.
+        peer.known = Some(version).filter(|_| outdated.is_empty());
+        if let Some(granting) = self.site.granting.get_mut(&from) {
+            for (partition, epoch) in partitions {
+                if granting.get(partition).is_some_and(|passed| passed <= epoch) {
+                    granting.remove(partition);
+                }
+            }
+        }
+        if !outdated.is_empty() {
+            self.send(from, Message::Outdated(outdated), out);
+        }
+    }
+
+    /// Takes in who holds what.
+    fn learn_tokens(&mut self, tokens: Vec<(u16, Token)>, now: Now, out: &mut Vec<Action>) {
         let mut lost = Vec::new();
-        for (partition, epoch) in partitions {
-            let token = Token { holder: from, epoch: *epoch };
-            let before = self.site.tokens.get(*partition).holder;
-            if !self.site.tokens.learn(*partition, token) {
+        for (partition, token) in tokens {
+            let before = self.site.token(partition).holder;
+            // What is given to this agent it is told otherwise.
+            if token.holder == self.site.me() || !self.site.tokens.learn(partition, token) {
                 continue;
             }
-            if self.site.held.contains(*partition) {
-                lost.push((*partition, token));
+            if self.site.held.contains(partition) {
+                lost.push((partition, token));
             }
-            if let Some(granting) = self.site.granting.get_mut(&from) {
-                granting.remove(partition);
-            }
-            if before != from {
-                self.site.outbox.moves(before, from);
+            if before != token.holder {
+                self.site.outbox.moves(before, token.holder);
             }
         }
         if !lost.is_empty() {
@@ -381,22 +465,31 @@ impl Agent {
 
     fn on_grant(&mut self, from: AgentId, tokens: Vec<(u16, u32)>, out: &mut Vec<Action>) {
         let me = self.site.me();
-        let is_news = |(partition, epoch): &(u16, u32)| {
-            let known = self.site.tokens.get(*partition);
-            known.epoch < *epoch
-                || (known.epoch == *epoch && known.holder == me && !self.site.holds(*partition))
-        };
-        let (news, old): (Vec<_>, Vec<_>) = tokens.into_iter().partition(is_news);
+        let granted = |(partition, epoch): (u16, u32)| (partition, Token { holder: me, epoch });
+        let (mut old, mut news) = (Vec::new(), Vec::new());
+        for (partition, token) in tokens.into_iter().map(granted) {
+            let known = self.site.tokens.get(partition);
+            if token.beats(known, partition) || token == known && !self.site.holds(partition) {
+                news.push((partition, token));
+            } else if known.holder == me || self.site.owes(partition) {
+                old.push((partition, token.epoch));
+            } else {
+                // Another holds it by now. What came with the token is here all the same, and has to go there.
+                news.push((partition, known));
+            }
+        }
         if !old.is_empty() {
             self.send(from, Message::Granted { tokens: old }, out);
         }
-        let under_way = |reply: &Reply| matches!(reply, Reply::Granted(other, tokens) if *other == from && *tokens == news);
-        if news.is_empty() || self.site.replies.values().any(under_way) {
+        let tokens: Vec<(u16, u32)> =
+            news.iter().map(|(partition, token)| (*partition, token.epoch)).collect();
+        let under_way =
+            |reply: &Reply| matches!(reply, Reply::Granted(other, of) if *other == from && *of == tokens);
+        if tokens.is_empty() || self.site.replies.values().any(under_way) {
             return;
         }
-        let tokens = news.iter().map(|(at, epoch)| (*at, Token { holder: me, epoch: *epoch })).collect();
-        let ticket = self.write(Record::Tokens(tokens), None, None, out);
-        self.site.replies.insert(ticket, Reply::Granted(from, news));
+        let ticket = self.write(Record::Tokens(news), None, None, out);
+        self.site.replies.insert(ticket, Reply::Granted(from, tokens));
     }
 
     /// A record that concerns the site is durable.

@@ -20,9 +20,7 @@ use super::turns::Turns;
 use super::{Agent, Ticket};
 use crate::assign::{Ring, partition_of};
 use crate::record::Record;
-use crate::site::{
-    AgentId, Greeting, Member, Members, Partitions, SiteSettings, Standing, Token, Tokens, Wishes,
-};
+use crate::site::{AgentId, Greeting, Member, Members, Partitions, SiteSettings, Token, Tokens, Wishes};
 use crate::time::{Mono, Now};
 use crate::url::Host;
 
@@ -40,6 +38,15 @@ pub(super) struct Peer {
     pub(super) said: Option<(u64, u64)>,
     /// and what we have taken in.
     pub(super) known: Option<(u64, u64)>,
+    /// The partitions of which it has something.
+    pub(super) has: Partitions,
+}
+
+impl Peer {
+    /// Whether all is known that it has said.
+    pub(super) fn is_heard(&self) -> bool {
+        self.said.is_some() && self.said == self.known
+    }
 }
 
 /// What is to be said to whom when a record is durable.
@@ -86,6 +93,11 @@ pub(super) struct Site {
     /// When to look for tokens whose holders are gone.
     pub(super) orphans_at: Mono,
     pub(super) next_beat: Mono,
+    pub(super) beats: u64,
+    /// Nobody is heard of, and others may take this agent for gone: it asks nothing.
+    pub(super) is_cut_off: bool,
+    /// It was forgotten and has joined again, and may not have heard who has taken over what: until then it asks nothing.
+    pub(super) unsure_until: Option<Mono>,
     pub(super) replies: BTreeMap<Ticket, Reply>,
     /// Tokens that were passed on, and not confirmed.
     pub(super) granting: BTreeMap<AgentId, BTreeMap<u16, u32>>,
@@ -142,6 +154,9 @@ impl Site {
             holds: 0,
             orphans_at: Mono(0),
             next_beat: Mono(0),
+            beats: 0,
+            is_cut_off: false,
+            unsure_until: None,
             replies: BTreeMap::new(),
             granting: BTreeMap::new(),
             handovers: BTreeMap::new(),
@@ -215,9 +230,7 @@ impl Site {
     fn refresh(&mut self) {
         self.is_placed = false;
         if !self.is_alone() {
-            // Who was forgotten asks nothing more.
-            let is_gone = self.is_gone(self.me());
-            let open = self.held.iter().filter(|partition| !is_gone && !self.frozen.contains(*partition));
+            let open = self.held.iter().filter(|partition| !self.frozen.contains(*partition));
             self.open = Some(open.collect());
         }
     }
@@ -292,6 +305,16 @@ impl Site {
         tokens.filter(|(_, token)| token.holder == me).map(|(at, token)| (at, token.epoch)).collect()
     }
 
+    /// Partitions whose tokens were made anew elsewhere, and of which something is here.
+    pub(super) fn owing(&self) -> Vec<u16> {
+        self.owing.iter().collect()
+    }
+
+    /// Whether a partition may be handed over to an agent: not while it has something of its own of it to give away.
+    pub(super) fn may_go_to(&self, partition: u16, to: AgentId) -> bool {
+        self.peers.get(&to).is_some_and(|peer| peer.is_heard() && !peer.has.contains(partition))
+    }
+
     /// Takes in a list of members; says whether anything has changed. That of another site is not ours.
     pub(super) fn learn_members(&mut self, other: &Members) -> bool {
         let began = self.members.is_founded();
@@ -312,15 +335,35 @@ impl Site {
         changed
     }
 
+    /// Joins again after it was forgotten; says whether it was. What others hold of what it held they will say.
+    pub(super) fn rejoin(&mut self) -> bool {
+        let is_back = self.members.rejoin(self.me());
+        if is_back {
+            self.ring = self.members.ring();
+            self.refresh();
+        }
+        is_back
+    }
+
+    /// Whether a partition is being handed over.
+    fn is_leaving(&self, partition: u16) -> bool {
+        self.handovers.values().any(|handover| handover.is_of(partition))
+    }
+
     /// Takes in tokens that a record speaks of.
     pub(super) fn take_tokens(&mut self, tokens: &[(u16, Token)]) {
         let me = self.me();
         for (partition, token) in tokens {
             self.tokens.learn(*partition, *token);
             if self.tokens.get(*partition).holder == me {
-                self.held.insert(*partition);
+                if self.held.insert(*partition) && !self.is_leaving(*partition) {
+                    // It may have been lost, and be back before what was known of it had gone.
+                    self.frozen.remove(*partition);
+                }
                 self.owing.remove(*partition);
-            } else if self.held.remove(*partition) {
+            } else {
+                // What is known of it here has to go there.
+                self.held.remove(*partition);
                 self.owing.insert(*partition);
             }
         }
@@ -377,7 +420,7 @@ impl Site {
 }
 
 /// The site as one agent sees it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SiteView {
     /// Who it is.
     pub me: AgentId,
@@ -472,7 +515,7 @@ impl Agent {
 
     /// An agent of the site, unless it is gone.
     pub fn member(&self, id: AgentId) -> Option<&Member> {
-        self.site.members.get(id).filter(|member| member.standing != Standing::Gone)
+        self.site.members.get(id).filter(|member| !member.is_gone())
     }
 
     /// The partitions whose URLs the store is to admit; `None` for all.

@@ -129,6 +129,7 @@ mod tests {
             peers: peers.iter().map(|peer| (*peer).to_owned()).collect(),
             terms: Terms::of(&scope, &[seed], &Settings::default()),
             shares_store: false,
+            forget_after: None,
         };
         let mut agent = Agent::of_site(Settings::default(), scope, site);
         let mut out = Vec::new();

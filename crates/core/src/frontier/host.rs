@@ -337,6 +337,11 @@ impl HostMemo {
         self.rules.iter().flat_map(places).flatten()
     }
 
+    /// Whether it was written after another one of the same host, as far as that can be told.
+    pub fn is_after(&self, other: &HostMemo) -> bool {
+        self.not_before.0 > other.not_before.0
+    }
+
     /// As another agent should have it: what only our clock and our journal say is left out, and robots.txt is asked for anew.
     pub fn for_another(self, now: Now) -> HostMemo {
         let rules = |of: RulesMemo| RulesMemo {

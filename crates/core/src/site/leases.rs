@@ -148,12 +148,10 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::Standing;
 
     fn beat(me: u64, incarnation: u64, number: u64, holds: &[u16]) -> Beat {
         let name = format!("agent-{me}");
-        let member =
-            Member { address: name.clone(), name, capacity: 1, version: 0, standing: Standing::Joined };
+        let member = Member { address: name.clone(), name, capacity: 1, version: 0, life: 1, forgotten: 0 };
         Beat {
             me: AgentId::from(me),
             incarnation,

@@ -64,16 +64,6 @@ impl From<u64> for AgentId {
     }
 }
 
-/// How an agent stands to its site. What comes later in this list wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Standing {
-    /// It takes part.
-    Joined,
-    /// It was forgotten: for good.
-    Gone,
-}
-
 /// What is said of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -85,21 +75,28 @@ pub struct Member {
     pub capacity: u16,
     /// Counts what it has said of itself, so that the last word counts.
     pub version: u64,
-    /// How it stands to the site.
-    pub standing: Standing,
+    /// Counts how often it has joined.
+    pub life: u32,
+    /// Up to this life it was forgotten. Only the agent itself begins another.
+    pub forgotten: u32,
 }
 
 impl Member {
+    /// Whether it was forgotten, and has not joined again.
+    pub fn is_gone(&self) -> bool {
+        self.forgotten >= self.life
+    }
+
     /// Takes in another copy; says whether anything has changed.
     fn merge(&mut self, other: &Member) -> bool {
-        let standing = self.standing.max(other.standing);
+        let lives = (self.life.max(other.life), self.forgotten.max(other.forgotten));
         let newer = (other.version, &other.name, &other.address, other.capacity)
             > (self.version, &self.name, &self.address, self.capacity);
-        let changed = newer || standing != self.standing;
+        let changed = newer || lives != (self.life, self.forgotten);
         if newer {
             *self = other.clone();
         }
-        self.standing = standing;
+        (self.life, self.forgotten) = lives;
         changed
     }
 }
@@ -146,8 +143,7 @@ impl Members {
 
     /// What it depends on.
     pub fn shares(&self) -> Vec<(AgentId, u16)> {
-        let joined = self.list.iter().filter(|(_, member)| member.standing == Standing::Joined);
-        joined.map(|(id, member)| (*id, member.capacity)).collect()
+        self.present().map(|(id, member)| (id, member.capacity)).collect()
     }
 
     /// One of them.
@@ -162,12 +158,12 @@ impl Members {
 
     /// Those that are not gone.
     pub fn present(&self) -> impl Iterator<Item = (AgentId, &Member)> {
-        self.iter().filter(|(_, member)| member.standing != Standing::Gone)
+        self.iter().filter(|(_, member)| !member.is_gone())
     }
 
     /// Whether one was forgotten.
     pub fn is_gone(&self, id: AgentId) -> bool {
-        self.list.get(&id).is_some_and(|member| member.standing == Standing::Gone)
+        self.list.get(&id).is_some_and(Member::is_gone)
     }
 
     /// Takes in what is said of one agent; says whether anything has changed. There is room for so many.
@@ -183,12 +179,18 @@ impl Members {
         }
     }
 
-    /// Changes how an agent stands; says whether anything has changed.
-    pub fn set_standing(&mut self, id: AgentId, standing: Standing) -> bool {
-        let Some(member) = self.list.get_mut(&id) else { return false };
-        let changed = standing > member.standing;
-        member.standing = standing.max(member.standing);
-        changed
+    /// Takes note that an agent will not come back; says whether anything has changed.
+    pub fn forget(&mut self, id: AgentId) -> bool {
+        let Some(member) = self.list.get_mut(&id).filter(|member| !member.is_gone()) else { return false };
+        member.forgotten = member.life;
+        true
+    }
+
+    /// Has an agent that was forgotten join again, which only it may say; says whether it had been.
+    pub fn rejoin(&mut self, id: AgentId) -> bool {
+        let Some(member) = self.list.get_mut(&id).filter(|member| member.is_gone()) else { return false };
+        member.life = member.forgotten + 1;
+        true
     }
 
     /// Takes in another copy of the list; says whether anything has changed.
@@ -224,7 +226,8 @@ impl Members {
             }
             hash.update(&member.capacity.to_le_bytes());
             hash.update(&member.version.to_le_bytes());
-            hash.update(&[member.standing as u8]);
+            hash.update(&member.life.to_le_bytes());
+            hash.update(&member.forgotten.to_le_bytes());
         }
         hash.digest()
     }
@@ -234,21 +237,20 @@ impl Members {
 mod tests {
     use super::*;
 
-    fn member(version: u64, standing: Standing) -> Member {
-        Member { name: "a".into(), address: format!("127.0.0.{version}:1"), capacity: 1, version, standing }
+    fn member(version: u64, life: u32, forgotten: u32) -> Member {
+        let (name, address) = ("a".into(), format!("127.0.0.{version}:1"));
+        Member { name, address, capacity: 1, version, life, forgotten }
     }
 
     fn lists() -> Vec<Members> {
-        use Standing::*;
-        let site = Members::found(
-            [(AgentId::from(1), member(1, Joined)), (AgentId::from(2), member(1, Joined))].into(),
-        );
+        let site =
+            Members::found([(AgentId::from(1), member(1, 1, 0)), (AgentId::from(2), member(1, 1, 0))].into());
         let mut lists = vec![site];
-        for (id, version, standing) in
-            [(1, 2, Joined), (1, 1, Gone), (3, 1, Joined), (3, 4, Joined), (2, 3, Gone), (4, 1, Joined)]
+        for (id, version, life, forgotten) in
+            [(1, 2, 1, 0), (1, 1, 1, 1), (3, 1, 1, 0), (3, 4, 1, 0), (2, 3, 1, 1), (4, 1, 1, 1), (4, 1, 2, 1)]
         {
             let mut list = lists[0].clone();
-            list.put(AgentId::from(id), &member(version, standing));
+            list.put(AgentId::from(id), &member(version, life, forgotten));
             lists.push(list);
         }
         lists
@@ -272,8 +274,14 @@ mod tests {
             sum.is_gone(AgentId::from(1)) && sum.is_gone(AgentId::from(2)) && !sum.is_gone(AgentId::from(3))
         );
         assert_eq!(sum.get(AgentId::from(1)).map(|member| member.version), Some(2));
+        // One of those that were forgotten has joined again.
         assert_eq!(sum.present().count(), 2);
+        assert!(!sum.is_gone(AgentId::from(4)));
         assert!(!sum.clone().merge(&sum).unwrap());
+        let mut later = sum.clone();
+        assert!(later.forget(AgentId::from(4)) && !later.forget(AgentId::from(4)));
+        assert!(later.is_gone(AgentId::from(4)) && later.rejoin(AgentId::from(4)));
+        assert!(!later.is_gone(AgentId::from(4)) && !later.rejoin(AgentId::from(4)));
     }
 
     #[test]
@@ -290,7 +298,7 @@ mod tests {
 
     #[test]
     fn sites_are_not_mixed() {
-        let other = Members::found([(AgentId::from(9), member(1, Standing::Joined))].into());
+        let other = Members::found([(AgentId::from(9), member(1, 1, 0))].into());
         let mut list = lists().remove(0);
         assert_eq!(list.merge(&other), Err(OtherSite));
         assert_eq!(list, lists().remove(0));

@@ -41,7 +41,11 @@ pub enum Message {
         version: u64,
         /// The partitions.
         partitions: Vec<(u16, u32)>,
+        /// Others, of which it has something to give to who holds them.
+        owes: Vec<u16>,
     },
+    /// Some of the tokens that the receiver holds were made anew: these are the right ones.
+    Outdated(Vec<(u16, Token)>),
     /// URLs that were found and belong to the receiver.
     Deliver {
         /// Names the batch in this run of the sender.
@@ -67,8 +71,8 @@ pub enum Message {
         handover: (u64, u64),
         /// Counts its parts, from 0.
         part: u32,
-        /// The partitions.
-        partitions: Vec<u16>,
+        /// The partitions of which the receiver should have the tokens. Those of the others follow.
+        owed: Vec<u16>,
         /// What the sender's calendar showed.
         at: Wall,
         /// What is known of their hosts.

@@ -11,8 +11,10 @@ mod terms;
 mod tokens;
 mod wishes;
 
+use std::time::Duration;
+
 pub use leases::{Beat, Lease, Leases, Refused};
-pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite, Standing};
+pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite};
 pub use message::{
     GivenTurn, Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, TurnId, Waiting,
 };
@@ -39,4 +41,6 @@ pub struct SiteSettings {
     pub terms: Terms,
     /// Its agents share a store: then nobody need be met, since the store has all leases.
     pub shares_store: bool,
+    /// An agent that was not heard of for so long is forgotten, and one that hears of nobody for half of it asks nothing.
+    pub forget_after: Option<Duration>,
 }

@@ -18,7 +18,7 @@ pub struct Token {
 impl Token {
     /// Whether this one counts where both were heard of: the higher epoch; and where two agents made one of the same epoch, that
     /// of whom chance has nearer to the partition.
-    fn beats(self, other: Token, partition: u16) -> bool {
+    pub(crate) fn beats(self, other: Token, partition: u16) -> bool {
         let rank = |token: Token| {
             let bytes = [&token.holder.0[..], &partition.to_le_bytes()].concat();
             (token.epoch, xxhash_rust::xxh3::xxh3_64(&bytes), token.holder)

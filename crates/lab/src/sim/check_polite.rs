@@ -75,6 +75,9 @@ pub(super) struct Polite {
     hurry: u32,
     /// How often a request began exactly when it first might.
     pub(super) on_time: u64,
+    /// Agents are forgotten that may be at work. Others do not know what those heard, so that what hosts say binds nobody but for the
+    /// gaps; and they do not know when those ask an address, so that addresses are not looked at.
+    pub(super) is_loose: bool,
 }
 
 impl Polite {
@@ -86,6 +89,7 @@ impl Polite {
             blocked: BTreeMap::new(),
             hurry: 0,
             on_time: 0,
+            is_loose: false,
         }
     }
 
@@ -100,6 +104,13 @@ impl Polite {
     }
 
     pub(super) fn begins(&mut self, plan: &Plan, begin: &Begin<'_>, now: Mono) -> Result<(), String> {
+        let judged = self.judge(plan, begin, now);
+        self.hosts.entry(begin.host.to_owned()).or_default().in_flight += 1;
+        self.addresses.entry(begin.address).or_default().in_flight += 1;
+        judged
+    }
+
+    fn judge(&mut self, plan: &Plan, begin: &Begin<'_>, now: Mono) -> Result<(), String> {
         let Begin { host: name, url, address, for_rules } = *begin;
         let wishes = self.wishes(name);
         let delay = self.least(wishes.delay);
@@ -119,14 +130,15 @@ impl Polite {
         if !for_rules {
             self.page_begins(plan, name, url, now)?;
         }
-        self.hosts.entry(name.to_owned()).or_default().in_flight += 1;
-        self.addresses.entry(address).or_default().in_flight += 1;
         Ok(())
     }
 
     fn address_begins(&mut self, url: &str, ip: IpAddr, now: Mono) -> Result<(), String> {
         if !matches!(ip, IpAddr::V4(v4) if v4.octets()[..3] == [93, 184, 216]) {
             return Err(format!("{url} was asked for at {ip}, which is private"));
+        }
+        if self.is_loose {
+            return Ok(());
         }
         let delay = self.least(self.settings.ip_delay);
         let address = self.addresses.entry(ip).or_default();
@@ -185,7 +197,9 @@ impl Polite {
                 _ => {}
             }
             let fact = Fact { exchange, level: Level::Memory, at: now, meaning, url: url.to_owned() };
-            host.facts.push(fact);
+            if !self.is_loose {
+                host.facts.push(fact);
+            }
         }
         let is_let_go = std::mem::take(&mut self.hosts.entry(name.to_owned()).or_default().is_let_go);
         let until = self.wishes(name).not_before;
@@ -196,7 +210,8 @@ impl Polite {
         }
         if let (Some((exchange, Meaning::Busy(_))), false) = (heard, for_rules) {
             address.busy.insert(name.to_owned(), until);
-            if address.busy.iter().any(|(other, until)| other != name && *until > now) {
+            let is_shared = address.busy.iter().any(|(other, until)| other != name && *until > now);
+            if is_shared && !self.is_loose {
                 address.closed.push((exchange, Level::Memory, until));
             }
         }

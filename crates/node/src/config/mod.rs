@@ -224,9 +224,18 @@ impl Config {
             ("settle-delay", self.settle_delay <= Duration::from_secs(1), "must be at most 1s"),
             ("log-size", self.log_roll_bytes >= 10_000, "must be at least 10KB"),
             ("log-files", self.log_files_max <= 10_000, "must be at most 10000"),
-            ("capacity", self.site.capacity > 0, positive),
             ("capacity", self.site.capacity <= 1_000, "must be at most 1000"),
             ("store-replicas", self.site.store.replicas <= 10, "must be at most 10"),
+            (
+                "forget-after",
+                self.site.forget_after.is_none_or(|after| after >= Duration::from_secs(20)),
+                "must be at least 20s: agents are heard of every second, and need time to come back",
+            ),
+            (
+                "forget-after",
+                self.site.forget_after.is_none() || !self.shares_store(),
+                "is for agents that do not share a store: in one that is shared, leases end by themselves",
+            ),
         ]
     }
 

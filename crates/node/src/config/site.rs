@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use nephila_core::site::{AgentId, SiteSettings, Terms};
 use nephila_core::url::Url;
@@ -24,12 +25,20 @@ pub struct SiteConfig {
     pub peers: Vec<PeerAddress>,
     pub capacity: u16,
     pub store: StoreConfig,
+    pub forget_after: Option<Duration>,
 }
 
 impl Default for SiteConfig {
     fn default() -> SiteConfig {
-        let (peers, store) = (Vec::new(), StoreConfig::default());
-        SiteConfig { identity: None, listen: None, address: None, peers, capacity: 1, store }
+        SiteConfig {
+            identity: None,
+            listen: None,
+            address: None,
+            peers: Vec::new(),
+            capacity: 1,
+            store: StoreConfig::default(),
+            forget_after: None,
+        }
     }
 }
 
@@ -67,6 +76,7 @@ impl Config {
             peers: peers.iter().map(|peer| peer.0.clone()).collect(),
             terms: Terms::of(&self.scope(seeds), seeds, &self.settings),
             shares_store: self.shares_store(),
+            forget_after: self.site.forget_after,
         }
     }
 }

@@ -258,7 +258,9 @@ settings! {
         common "address" "HOST:PORT" Word site.address: "Where the others reach this agent; what listen says if not given";
         common "peers" "HOST:PORT,..." PeerAddresses site.peers:
             "Where agents of the site are reached. Those that are listed begin the site together, when all of them are there; who is not listed joins it. Without any, this agent begins a site alone";
-        common "capacity" "N" Count site.capacity: "This agent's share of the hosts, in relation to that of others";
+        advanced "forget-after" "DURATION" Span site.forget_after:
+            "Agents that are silent for this long are forgotten, as by `nephila site forget`, and one that hears of nobody for half of it asks nothing. Should such an agent still be at work, hosts are asked by two until it hears of it. Never if not given; the same for all agents";
+        common "capacity" "N" Count site.capacity: "This agent's share of the hosts, in relation to that of others; 0 to give all that it has to them";
         common "store" "URL" Word site.store.url:
             "A Redis or Valkey Cluster for all agents of the site to share: redis://HOST:PORT,HOST:PORT with some of its servers, rediss:// with TLS, rediss://USER@HOST:PORT,... to log in. Without it each agent has a store of its own, in its directory";
         common "store-name" "NAME" Word site.store.name:

@@ -5,7 +5,7 @@ use std::path::Path;
 use nephila_core::agent::{Action, Control, Event, MemberView, StopReason};
 use nephila_core::assign::partition_of;
 use nephila_core::record::{Pointer, Record};
-use nephila_core::site::{AgentId, Standing};
+use nephila_core::site::AgentId;
 use nephila_core::time::Now;
 use nephila_core::url::{self, Host};
 use nephila_disk::RealDisk;
@@ -134,7 +134,7 @@ impl Run {
             let _ = inputs.send(Input::Ask(Box::new(asked)));
         });
         let members = self.agent.site_view(now).map(|view| view.members).unwrap_or_default();
-        let present = members.into_iter().filter(|of| of.member.standing != Standing::Gone);
+        let present = members.into_iter().filter(|of| !of.member.is_gone());
         let mut agents: Vec<(AgentId, String)> = present.map(|of| (of.id, of.member.name)).collect();
         if agents.is_empty() {
             // The site has not begun.
@@ -258,13 +258,12 @@ impl Run {
                 "agents that share a store need not be forgotten: others go on with its hosts".to_owned()
             );
         }
-        let is_it = |of: &&MemberView| {
-            of.id.to_string() == agent || of.member.name == agent && of.member.standing != Standing::Gone
-        };
+        let is_it =
+            |of: &&MemberView| of.id.to_string() == agent || of.member.name == agent && !of.member.is_gone();
         let found: Vec<&MemberView> = view.members.iter().filter(is_it).collect();
         match found[..] {
             [] => Err(format!("the site has no agent {agent}: `nephila site status` lists them")),
-            [of] if of.member.standing == Standing::Gone => Err(format!("{agent} is forgotten already")),
+            [of] if of.member.is_gone() => Err(format!("{agent} is forgotten already")),
             [of] if of.is_well => Err(format!(
                 "{agent} was heard of in the last few seconds: stop it first, and only if it is not to come back, since what it \
                  alone knows is lost then; if it has just stopped, say so again in a few seconds"

@@ -152,13 +152,11 @@ impl Frontier {
         for MovedHost { host, memo, seen } in &moved.hosts {
             let key = self.key_of(host);
             let was_known = self.hosts.load(&mut self.blocks, &mut self.chunks, key)?.is_some();
-            let bytes = match memo {
-                Some(memo) => postcard::to_stdvec(memo).map_err(Error::Encode)?,
-                None => Vec::new(),
-            };
             let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, host)?;
-            if queue.memo.is_empty() {
-                queue.memo = bytes;
+            if let Some(memo) = memo
+                && memo_of(queue)?.is_none_or(|known| memo.is_after(&known))
+            {
+                queue.memo = postcard::to_stdvec(memo).map_err(Error::Encode)?;
             }
             queue.is_merged |= was_known;
             for SeenUrl { fingerprint, .. } in seen {

@@ -120,12 +120,10 @@ fn draw(state: &mut u64) -> u64 {
 /// Moves the partition of a host from one side to the other, as agents do.
 fn hand_over(from: &mut Side, to: &mut Side, host: &Host) {
     let partition = partition_of(host);
-    let (mut cursor, mut void) = (None, vec![partition]);
+    let mut cursor = None;
     loop {
         let exported = from.store.export(&[partition], cursor.as_ref()).unwrap();
-        let record =
-            Record::Moved { from: AgentId::from(7), void: std::mem::take(&mut void), moved: exported.moved };
-        to.tell(&record);
+        to.tell(&Record::Moved { from: AgentId::from(7), moved: exported.moved });
         cursor = exported.next;
         if cursor.is_none() {
             break;

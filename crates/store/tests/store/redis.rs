@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nephila_core::assign::partition_of;
 use nephila_core::record::{Outcome, Record, Settled};
-use nephila_core::site::{AgentId, Beat, Member, Standing};
+use nephila_core::site::{AgentId, Beat, Member};
 use nephila_core::time::Wall;
 use nephila_lab::redis::simulated::SimRedis;
 use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
@@ -125,7 +125,8 @@ fn leases_are_one_table_for_all() {
             address: me.to_string(),
             capacity: 1,
             version: 0,
-            standing: Standing::Joined,
+            life: 1,
+            forgotten: 0,
         };
         let mut beat = |client: usize, incarnation, number, holds: &[u16], fences: &[(AgentId, u64, u64)]| {
             let me = client as u64;

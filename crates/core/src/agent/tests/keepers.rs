@@ -3,7 +3,7 @@
 use super::*;
 use crate::assign::{partition_of, partition_of_address};
 use crate::politeness::GateMemo;
-use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, SiteSettings, Standing, Terms};
+use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, SiteSettings, Terms};
 
 const OTHER: u64 = 2;
 
@@ -32,6 +32,7 @@ impl Site {
             peers: peers.clone(),
             terms: Terms::default(),
             shares_store: false,
+            forget_after: None,
         };
         let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
         let mut site = Site {
@@ -46,7 +47,7 @@ impl Site {
         site.agent.start(site.clock(), Stored::default(), &mut out);
         site.perform(out);
         let (name, address) = ("two".to_owned(), "two".to_owned());
-        let member = Member { name, address, capacity: 1, version: 0, standing: Standing::Joined };
+        let member = Member { name, address, capacity: 1, version: 0, life: 1, forgotten: 0 };
         site.hear(Message::Hello(Greeting {
             me: AgentId::from(OTHER),
             member,
@@ -54,7 +55,7 @@ impl Site {
             terms: Terms::default(),
         }));
         site.run(2.5);
-        site.hear(Message::Holds { run: 1, version: 0, partitions: Vec::new() });
+        site.hear(Message::Holds { run: 1, version: 0, partitions: Vec::new(), owes: Vec::new() });
         let is_others = |partition| site.agent.site.token(partition).holder == AgentId::from(OTHER);
         let ips = (1..=254).map(|last| IpAddr::from([93, 184, 216, last]));
         let ip = ips.clone().find(|ip| is_others(partition_of_address(AddressKey::of(*ip)))).unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::{PARTITIONS, Ring, partition_of, partition_of_address};
-use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Standing, Terms};
+use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Terms};
 
 const HOST: &str = "a.example";
 const ADDRESS: [u8; 4] = [93, 184, 216, 1];
@@ -46,6 +46,7 @@ impl Site {
             peers: Vec::new(),
             terms: Terms::default(),
             shares_store: true,
+            forget_after: None,
         };
         let settings = Settings { delay: Duration::from_secs(2), ..Settings::default() };
         let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
@@ -178,7 +179,8 @@ impl Site {
             address: "two".into(),
             capacity: 1,
             version: 0,
-            standing: Standing::Joined,
+            life: 1,
+            forgotten: 0,
         };
         let (me, calendar) = (self.other, Wall(0));
         let (replaces, fences, leaves) = (0, Vec::new(), false);

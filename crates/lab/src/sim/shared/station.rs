@@ -85,6 +85,7 @@ impl Station {
             peers: Vec::new(),
             terms: Terms::default(),
             shares_store: true,
+            forget_after: None,
         };
         Station {
             life: 0,
@@ -487,7 +488,7 @@ impl Sim<'_> {
         };
         let (took, exchange) = (reply.took, self.exchanges.len() as Exchange);
         let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
-        self.owners.begins(&flight.host, index).map_err(broken(Promise::OneOwner))?;
+        self.owners.begins(&flight.host, index, None).map_err(broken(Promise::OneOwner))?;
         if !for_rules {
             self.twice.begins(flight.url.as_str()).map_err(broken(Promise::NothingTwice))?;
         }

@@ -16,6 +16,8 @@ pub(super) enum Fault {
     Stop { station: usize, back_after: Duration },
     /// An agent is lost with its disk, and forgotten; another one comes in its place.
     Lose { station: usize, back_after: Duration },
+    /// A process ends and is forgotten, and comes back on its disk all the same.
+    Forget { station: usize, back_after: Duration },
     /// A process stands still.
     Pause { station: usize, lasts: Duration },
     /// Nothing passes between two groups of agents: by their bits.
@@ -30,6 +32,7 @@ impl Fault {
             Fault::Kill { .. } => "kill",
             Fault::Stop { .. } => "stop",
             Fault::Lose { .. } => "loss",
+            Fault::Forget { .. } => "forgotten",
             Fault::Pause { .. } => "pause",
             Fault::Cut { .. } => "cut",
             Fault::Storm { .. } => "storm",
@@ -55,6 +58,7 @@ impl Fault {
             Fault::Kill { back_after: lasts, .. }
             | Fault::Stop { back_after: lasts, .. }
             | Fault::Lose { back_after: lasts, .. }
+            | Fault::Forget { back_after: lasts, .. }
             | Fault::Pause { lasts, .. }
             | Fault::Cut { lasts, .. }
             | Fault::Storm { lasts, .. } => *lasts,
@@ -88,6 +92,16 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
         let at = Duration::from_millis(random.below(within.as_millis() as u64));
         let back_after = Duration::from_secs(30 + random.below(300));
         faults.push((at, Fault::Lose { station: random.below(stations as u64) as usize, back_after }));
+    }
+    // In some an agent is forgotten that comes back: then pages may be fetched again.
+    let mut random = Random::fork(seed, "forgotten agents of a site");
+    if random.percent(25) {
+        for _ in 0..1 + random.below(3) {
+            let at = Duration::from_millis(random.below(within.as_millis() as u64));
+            let back_after = Duration::from_secs(25 + random.below(300));
+            let station = random.below(stations as u64) as usize;
+            faults.push((at, Fault::Forget { station, back_after }));
+        }
     }
     faults
 }

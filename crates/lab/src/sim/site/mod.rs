@@ -16,7 +16,7 @@ use std::time::Duration;
 use nephila_core::agent::{Control, Event, FetchId, StopReason};
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::settings::Settings;
-use nephila_core::site::AgentId;
+use nephila_core::site::{AgentId, Partitions};
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::{Host, Url};
 use nephila_node::config::{Compress, Config, Durability};
@@ -68,6 +68,8 @@ enum Happening {
     Forget(AgentId),
     /// The operator pauses the site, or has it go on.
     Pause(bool),
+    /// The same of a station that does.
+    ForgetOnce(usize),
     Look,
 }
 
@@ -98,8 +100,10 @@ struct Sim<'a> {
     faults_end: Mono,
     /// What one agent knows of an address others may not know before then.
     trouble_end: Mono,
-    /// A disk was lost: what only it held is lost too, and pages may be fetched again.
+    /// A disk was lost: what only it held is lost too.
     has_lost: bool,
+    /// An agent was forgotten, or may be, and its hosts taken over: pages may be fetched again.
+    has_forgotten: bool,
     trace: Trace<'a>,
     report: Report,
 }
@@ -144,7 +148,11 @@ impl<'a> Sim<'a> {
         };
         let count = 5 + random.below(3) as usize;
         let founders = if random.percent(20) { 1 } else { count - random.below(2) as usize };
-        let stations = (0..count).map(|index| Station::new(seed, index, founders, &config)).collect();
+        // In some runs agents are forgotten when they are silent.
+        let times_out = random.percent(20);
+        let forget_after = times_out.then(|| Duration::from_secs(20 + random.below(100)));
+        let stations: Vec<Station> =
+            (0..count).map(|index| Station::new(seed, index, founders, forget_after, &config)).collect();
         let mut sim = Sim {
             seed,
             bug,
@@ -164,9 +172,11 @@ impl<'a> Sim<'a> {
             faults_end: Mono(0),
             trouble_end: Mono(0),
             has_lost: false,
+            has_forgotten: times_out,
             trace,
             report: Report::default(),
         };
+        sim.polite.is_loose = times_out;
         for index in 0..count {
             let wait = if index < founders { sim.random.below(3_000) } else { sim.random.below(1_200_000) };
             sim.after(Duration::from_millis(wait), Happening::Restart(index));
@@ -278,6 +288,7 @@ impl<'a> Sim<'a> {
             Happening::Fault(fault) => self.strike(fault)?,
             Happening::Forget(lost) => self.forget(lost)?,
             Happening::Pause(wanted) => self.pause(wanted)?,
+            Happening::ForgetOnce(away) => self.forget_once(away)?,
             Happening::Look => return self.look(),
         }
         Ok(false)
@@ -314,6 +325,7 @@ impl<'a> Sim<'a> {
                 is_up
             }
             Fault::Lose { station, back_after } => self.lose(station, back_after),
+            Fault::Forget { station, back_after } => self.kill_and_forget(station, back_after),
             Fault::Pause { station, lasts } => {
                 let is_up = is_up(station);
                 if is_up {
@@ -384,7 +396,7 @@ impl<'a> Sim<'a> {
         if !self.kill(index, back_after) {
             return false;
         }
-        self.has_lost = true;
+        (self.has_lost, self.has_forgotten) = (true, true);
         self.polite.lost();
         let stations = self.stations.len();
         let lost = self.stations[index].renew(self.seed, stations);
@@ -422,6 +434,47 @@ impl<'a> Sim<'a> {
         }
     }
 
+    /// Takes an agent away that comes back after it was forgotten.
+    fn kill_and_forget(&mut self, index: usize, back_after: Duration) -> bool {
+        if !self.kill(index, back_after) {
+            return false;
+        }
+        self.has_forgotten = true;
+        self.polite.lost();
+        self.polite.is_loose = true;
+        self.after(FORGET_AFTER, Happening::ForgetOnce(index));
+        true
+    }
+
+    /// Tells an agent that another one will not come back, if that is still away.
+    fn forget_once(&mut self, away: usize) -> Result<(), Broken> {
+        let is_up = |station: &Station| station.process.is_some() && !station.is_paused;
+        if self.stations[away].process.is_some() {
+            return Ok(());
+        }
+        let me = self.stations[away].site.me;
+        match self.stations.iter().position(is_up) {
+            Some(index) => self.tell(index, Event::Control(Control::Forget(me))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether an agent at work is taken for gone by somebody, or another one has made the token of a host of its anew.
+    fn is_stray(&self, index: usize, host: &str) -> bool {
+        let Some(partition) =
+            Host::parse(host).map(|host| partition_of(&host)).filter(|_| self.has_forgotten)
+        else {
+            return false;
+        };
+        let me = self.stations[index].site.me;
+        self.stations.iter().enumerate().any(|(other, station)| {
+            station.process.as_ref().is_some_and(|process| {
+                let holds = process.agent.open_partitions().is_some_and(|open| open.contains(partition));
+                process.agent.member(me).is_none() || other != index && holds
+            })
+        })
+    }
+
     /// Tells an agent that another one will not come back, or waits for one to tell.
     fn forget(&mut self, lost: AgentId) -> Result<(), Broken> {
         let is_up = |station: &Station| station.process.is_some() && !station.is_paused;
@@ -457,11 +510,13 @@ impl<'a> Sim<'a> {
             });
             counted.map_err(|error| (Promise::NothingLost, error.to_string()))?;
         }
-        let done = (0..self.stations.len()).all(|index| {
+        let mut open = 0;
+        let is_done = (0..self.stations.len()).all(|index| {
             let clock = self.clock(index);
             self.stations[index].process.as_mut().is_some_and(|process| {
                 let status = process.agent.status(clock);
                 let view = process.agent.site_view(clock);
+                open += process.agent.open_partitions().map_or(0, Partitions::len);
                 let is_quiet = |view: nephila_core::agent::SiteView| {
                     view.misplaced + view.owing + view.handovers == 0 && !view.is_delivering
                 };
@@ -469,7 +524,7 @@ impl<'a> Sim<'a> {
             })
         });
         // What is not decided may be new.
-        if !done || self.decide_all()? {
+        if !is_done || open != usize::from(PARTITIONS) || self.decide_all()? {
             return Ok(false);
         }
         self.check_end()?;
@@ -523,6 +578,7 @@ impl<'a> Sim<'a> {
         }
         let lost = broken(Promise::NothingLost);
         let mut lost_urls = 0;
+        let mut missing = Vec::new();
         for (url, fate) in &self.plan.must {
             let mut found = None;
             for station in &mut self.stations {
@@ -542,11 +598,15 @@ impl<'a> Sim<'a> {
             if !settled_once && found.is_none() && self.has_lost {
                 lost_urls += 1;
             } else if !settled_once && found.is_none() {
-                return Err(lost(format!("{url} may be fetched and was not settled")));
+                missing.push(url.clone());
             }
             if let Some(settled) = found {
                 check_lost::compare(url, *fate, &settled.outcome).map_err(&lost)?;
             }
+        }
+        if !missing.is_empty() {
+            missing.truncate(20);
+            return Err(lost(format!("may be fetched and were not settled: {}", missing.join(" "))));
         }
         self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
         if self.has_lost {

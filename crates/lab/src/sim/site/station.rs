@@ -61,7 +61,13 @@ fn address(index: usize) -> String {
 
 impl Station {
     /// Agent `index` of a site that begins with the first `founders`.
-    pub(super) fn new(seed: u64, index: usize, founders: usize, config: &Config) -> Station {
+    pub(super) fn new(
+        seed: u64,
+        index: usize,
+        founders: usize,
+        forget_after: Option<Duration>,
+        config: &Config,
+    ) -> Station {
         let mut random = Random::fork(seed ^ (index as u64) << 40, "station");
         let me = AgentId::from(random.next());
         let peers =
@@ -74,6 +80,7 @@ impl Station {
             peers,
             terms: Terms::default(),
             shares_store: false,
+            forget_after,
         };
         let skew_ms = [0, 0, -40_000, 3_000_000][random.below(4) as usize];
         let clock = Clock::drawn(&mut random);
@@ -121,7 +128,7 @@ impl Sim<'_> {
         let opened =
             opened.map_err(|error| (Promise::NothingLost, format!("agent {index} cannot open: {error}")))?;
         let mut process = Process::new(agent, opened);
-        for url in self.lost.settled().filter(|_| !self.has_lost) {
+        for url in self.lost.settled().filter(|_| !self.has_forgotten) {
             let host = Url::parse(url).map(|url| Host::of(&url));
             let is_held = |host: &Host| {
                 process.agent.open_partitions().is_some_and(|open| open.contains(partition_of(host)))
@@ -317,9 +324,17 @@ impl Sim<'_> {
         };
         let (took, started, exchange) = (reply.took, self.clock(index), self.exchanges);
         let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
-        self.owners.begins(&flight.host, index).map_err(broken(Promise::OneOwner))?;
+        let is_stray = self.is_stray(index, &flight.host);
+        let of_two = self.owners.begins(&flight.host, index, is_stray.then_some(self.now));
+        let is_forgiven = self.owners.was_stray(&flight.host, self.now);
+        if let Err(what) = of_two {
+            if !is_forgiven {
+                return Err((Promise::OneOwner, what));
+            }
+            self.reach("two at a host, one of them forgotten");
+        }
         if !for_rules && let Err(what) = self.twice.begins(flight.url.as_str()) {
-            if !self.has_lost {
+            if !self.has_forgotten {
                 return Err((Promise::NothingTwice, what));
             }
             self.reach("a page fetched again after a loss");
@@ -327,7 +342,11 @@ impl Sim<'_> {
         if self.now < self.trouble_end {
             self.polite.troubled();
         }
-        self.polite.begins(&self.plan, &flight.begin(), self.now).map_err(broken(Promise::Polite))?;
+        if let Err(what) = self.polite.begins(&self.plan, &flight.begin(), self.now)
+            && !is_forgiven
+        {
+            return Err((Promise::Polite, what));
+        }
         let life = self.stations[index].life;
         if let Some(process) = &mut self.stations[index].process {
             process.in_flight.insert(order.fetch, flight);

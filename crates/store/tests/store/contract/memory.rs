@@ -377,10 +377,7 @@ impl Store for MemoryStore {
         let mut admitted = Admitted::default();
         let before = self.stored();
         match record {
-            Record::Moved { from, void, moved } => {
-                self.forget(void);
-                self.import(place, *from, moved, &mut admitted);
-            }
+            Record::Moved { from, moved } => self.import(place, *from, moved, &mut admitted),
             Record::Released { tokens, .. } => {
                 self.forget(&tokens.iter().map(|(partition, _)| *partition).collect::<Vec<_>>());
             }
