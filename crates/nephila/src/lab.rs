@@ -148,6 +148,7 @@ fn site_commands() -> [Command; 4] {
             "SECONDS",
             "How often one is killed; it is back 3 to 15 s later [default: 5]",
         ))
+        .arg(option("back-after", "SECONDS", "After how long it is back instead"))
         .arg(option(
             "stop-every",
             "SECONDS",
@@ -432,12 +433,12 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         pages: number(matches, "pages", default.pages)?,
         seconds: number(matches, "seconds", default.seconds)?,
         kill_every: span("kill-every", default.kill_every)?,
+        back_after: (span("back-after", default.back_after.0)?, span("back-after", default.back_after.1)?),
         stop_every,
         stop_for: stop_every / 2,
         join: matches.get_flag("join"),
         lose: matches.get_flag("lose"),
         servers: shares_store(matches).then_some(servers),
-        ..default
     })
 }
 

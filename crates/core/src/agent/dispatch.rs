@@ -198,7 +198,7 @@ impl Agent {
             self.lay_down(index, task);
             return self.bench.put(index, Place::Blocked);
         }
-        if !self.is_marked(index, &task) {
+        if !self.is_marked(index) {
             self.lay_down(index, task);
             self.bench.put(index, Place::Taking);
             let host = self.bench.host(index).name.clone();

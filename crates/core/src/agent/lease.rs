@@ -66,6 +66,7 @@ impl Agent {
             self.beat_lease(now, out);
             self.tend_turns(now);
             self.tend_probations(now, out);
+            self.spread_wishes(out);
             if self.undecided > 0 && self.admitting == 0 {
                 self.admitting += 1;
                 out.push(Action::Decide);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::post::Post;
 use super::takeover::Letting;
-use super::{Action, Admitted, Agent, Stored, Task, Ticket};
+use super::{Action, Admitted, Agent, Stored, Ticket};
 use crate::record::{Found, Outcome, Record};
 use crate::site::{AgentId, Beat, Leases, Message, Partitions};
 use crate::time::{Mono, Now, Wall};
@@ -126,8 +126,8 @@ pub enum SharedAction {
         /// The places.
         places: Vec<u64>,
     },
-    /// Note durably that a host is about to be asked although nothing of it was taken; answered by [`SharedEvent::Marked`]. It
-    /// holds until something is [kept](super::Action::Keep) of the host.
+    /// Note durably that a host is about to be asked; answered by [`SharedEvent::Marked`]. It holds until something is
+    /// [kept](super::Action::Keep) of the host.
     Mark {
         /// The host.
         host: Host,
@@ -172,7 +172,7 @@ pub(super) struct Shared {
     pub(super) gone: Partitions,
     /// Hosts may be in memory whose partitions are lost.
     pub(super) has_lost: bool,
-    /// Hosts that the store knows to be about to be asked, although nothing of them was taken.
+    /// Hosts that the store knows to be about to be asked, or to be asked now.
     marked: BTreeSet<u32>,
     /// Seeds that wait for a partition to be written to.
     pub(super) seeds: Vec<Url>,
@@ -254,15 +254,20 @@ impl Agent {
             | Message::GiveTurns(_)
             | Message::CallTurns { .. }
             | Message::HasTurns { .. }) => self.on_turn_message(from, turns, now, out),
+            Message::Beat { wishes, .. } => self.compare_wishes(from, wishes, out),
+            Message::Wishes(wishes) => {
+                self.on_wishes(&wishes, now, out);
+                // The other may not know all of it either.
+                self.compare_wishes(from, wishes.digest(), out);
+            }
             // The others are for sites whose agents have stores of their own.
             _ => {}
         }
     }
 
-    /// Whether a store that agents share knows that this host may be asked: because something was taken of it, or expressly.
-    pub(super) fn is_marked(&self, index: u32, task: &Task) -> bool {
-        let is_taken = matches!(task, Task::Page(_)) || !self.bench.host(index).head.is_empty();
-        self.site.shared.as_ref().is_none_or(|shared| is_taken || shared.marked.contains(&index))
+    /// Whether a store that agents share knows that this host is about to be asked.
+    pub(super) fn is_marked(&self, index: u32) -> bool {
+        self.site.shared.as_ref().is_none_or(|shared| shared.marked.contains(&index))
     }
 
     /// A host is not about to be asked any more. Says whether it was marked.

@@ -3,7 +3,7 @@
 
 use super::{Action, Agent, Control, canonical};
 use crate::record::{Block, Record};
-use crate::site::Wishes;
+use crate::site::{AgentId, Message, Wishes};
 use crate::time::Now;
 use crate::url::Url;
 
@@ -28,6 +28,24 @@ impl Agent {
         if self.site.wishes.merge(wishes) {
             self.follow_wishes(now);
             self.write_own(Record::Wishes(self.site.wishes.clone()), out);
+        }
+    }
+
+    /// Says to all others which wishes it knows of, if there are any. Where agents share a store nothing else tells them.
+    pub(super) fn spread_wishes(&mut self, out: &mut Vec<Action>) {
+        let (run, wishes) = (self.runs, self.site.wishes.digest());
+        if wishes == Wishes::default().digest() {
+            return;
+        }
+        for to in self.site.others().collect::<Vec<_>>() {
+            self.send(to, Message::Beat { run, members: 0, wishes, holds: 0 }, out);
+        }
+    }
+
+    /// Another agent knows of wishes with this digest: if they are others than here, it is told those, and tells its own.
+    pub(super) fn compare_wishes(&mut self, from: AgentId, digest: u64, out: &mut Vec<Action>) {
+        if digest != self.site.wishes.digest() {
+            self.send(from, Message::Wishes(self.site.wishes.clone()), out);
         }
     }
 

@@ -196,7 +196,7 @@ impl Keeper {
         loop {
             match self.perform(&mut task) {
                 Ok(()) => {
-                    if matches!(task, Task::Take { .. }) {
+                    if matches!(task, Task::Take { .. } | Task::Mark { .. }) {
                         taking.push(task);
                     }
                     return true;
@@ -336,7 +336,7 @@ impl Keeper {
         }
     }
 
-    /// Says what has become durable, of what was written and of what was taken.
+    /// Says what has become durable, of what was written, taken and marked.
     fn confirm(&mut self, taking: Vec<Task>) {
         let unconfirmed = loop {
             let Some(store) = &mut self.store else { return };
@@ -362,8 +362,15 @@ impl Keeper {
         }
     }
 
-    /// Hands over what was taken and is confirmed by now.
+    /// Hands over what was taken, or says what was marked, if that is confirmed by now.
     fn hand_over(&mut self, task: Task, unconfirmed: &BTreeSet<u16>) {
+        if let Task::Mark { host } = &task {
+            match unconfirmed.contains(&partition_of(host)) {
+                true => self.tasks.push_back(task),
+                false => self.said.push(Event::Shared(SharedEvent::Marked { host: host.clone() })),
+            }
+            return;
+        }
         let (Task::Take { host, max, fresh_first, now }, Some(store)) = (&task, &mut self.store) else {
             return;
         };
@@ -396,10 +403,7 @@ impl Keeper {
             Task::Take { host, max, fresh_first, now } => store.begin_take(host, *max, *fresh_first, *now)?,
             Task::PutBack { host, due } => store.put_back(host, due)?,
             Task::Keep { host, memo, away_until } => store.keep(host, memo.as_deref(), *away_until)?,
-            Task::Mark { host } => {
-                store.mark(host)?;
-                said.push(Event::Shared(SharedEvent::Marked { host: host.clone() }));
-            }
+            Task::Mark { host } => store.mark(host)?,
             Task::Recall { host, place } => {
                 let record = match store.record(*place) {
                     Err(error @ (Error::Unavailable { .. } | Error::Fenced { .. })) => return Err(error),

@@ -125,6 +125,8 @@ pub struct RedisStore {
     looked_up: HashMap<[u8; 12], (Option<Seen>, Option<Entry>)>,
     /// The pages of records that were asked for lately.
     pages: HashMap<u64, Option<String>>,
+    /// Of partitions, who has archived something of them.
+    writers: RefCell<HashMap<u16, Vec<AgentId>>>,
     /// Where the round goes on: a partition, and a host of it.
     hand: (u16, u64),
 }
@@ -185,6 +187,7 @@ impl RedisStore {
             leaves: HashMap::new(),
             looked_up: HashMap::new(),
             pages: HashMap::new(),
+            writers: RefCell::default(),
             hand: (0, 0),
         }
     }
@@ -231,6 +234,7 @@ impl RedisStore {
         let Some(Partition { sums, .. }) = self.partitions.remove(&partition) else { return };
         self.total.subtract(&sums);
         self.cluster.get_mut().forget(partition);
+        self.writers.get_mut().remove(&partition);
         self.hosts.retain(|host, _| partition_of(host) != partition);
         self.handed.retain(|host, _| partition_of(host) != partition);
         // What its records found is in its outbox, and whose it is now will offer it.
@@ -285,21 +289,21 @@ impl RedisStore {
         Ok(unconfirmed)
     }
 
-    /// Whether something was taken of a host before this store was opened, and nothing has been fetched since: who took it may
-    /// still be at it, and has to be given the time that a fetch may take, from the moment of the opening.
+    /// Whether a host was marked before this store was opened, and nothing has been fetched since: who did so may still be at it,
+    /// and has to be given the time that a fetch may take, from the moment of the opening.
     pub fn is_under_way(&mut self, host: &Host) -> Result<bool> {
         Ok(self.loaded(host)?.is_under_way)
     }
 
-    /// Notes durably that a host is about to be asked although nothing was taken of it: for whoever takes it over, something is
-    /// under way. That holds until something is [kept](Store::keep) of it.
+    /// Notes that a host is about to be asked: for whoever takes it over, something is under way. That holds from when it is
+    /// [confirmed](RedisStore::confirm) until something is [kept](Store::keep) of it.
     pub fn mark(&mut self, host: &Host) -> Result<()> {
         let record = self.loaded(host)?;
-        if !record.is_marked {
-            let record = HostRecord { is_marked: true, ..record };
-            self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])?;
+        if record.is_marked {
+            return Ok(());
         }
-        self.flush_partition(partition_of(host))
+        let record = HostRecord { is_marked: true, ..record };
+        self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])
     }
 
     /// Waits until what was done in one partition is durable.
@@ -363,7 +367,7 @@ impl RedisStore {
         };
         let mut is_again = record.epoch != epoch && (record.taken > 0 || record.is_marked);
         if self.reads_only {
-            record.is_under_way |= std::mem::take(&mut is_again);
+            record.is_under_way |= std::mem::take(&mut is_again) && record.is_marked;
         }
         self.hosts.insert(host.clone(), record);
         let put_back = if is_again { self.put_all_back(&host) } else { Ok(()) };

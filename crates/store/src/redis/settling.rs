@@ -22,8 +22,11 @@ use crate::{Error, Result};
 const WHOLE: u8 = 0;
 /// and before one that does not.
 const IN_PARTS: u8 = 1;
-/// Added to either: then follows which agent has its capture.
-const ARCHIVED: u8 = 2;
+/// To either is added twice the number, from 1, that the agent which has its capture has in the partition; 0 if there is none.
+/// Those that come later have no number, and what they have archived is known to be theirs only to themselves.
+const WRITERS_MAX: usize = 127;
+/// The field of a partition with those who have archived something of it.
+const WRITERS: &[u8] = b"w";
 /// A record that is longer does not lie with others.
 const WITH_OTHERS_BYTES_MAX: usize = 4 << 10;
 
@@ -105,24 +108,53 @@ impl RedisStore {
             plan.add("HSET", self.keys.outbox(partition), 2, words.collect());
         }
         let bytes = pack(&without_links(record))?;
-        let whose = capture_of(record).map(|_| self.writer.0);
-        let head = |kind: u8| match &whose {
-            Some(agent) => [&[kind | ARCHIVED], &agent[..]].concat(),
-            None => vec![kind],
+        let writer = match capture_of(record) {
+            Some(_) => self.plan_writer(partition, plan)? << 1,
+            None => 0,
         };
-        let mut entry = head(WHOLE);
+        let mut entry = vec![writer | WHOLE];
         if bytes.len() <= WITH_OTHERS_BYTES_MAX {
             entry.extend(bytes);
         } else {
             let parts = bytes.chunks(PART_BYTES);
             let in_parts = InParts { parts: parts.len() as u32, page: page_of(record) };
-            entry = [head(IN_PARTS), pack(&in_parts)?].concat();
+            entry = [vec![writer | IN_PARTS], pack(&in_parts)?].concat();
             for (part, bytes) in parts.enumerate() {
                 plan.set(self.keys.part(partition, number, part), bytes.to_vec());
             }
         }
         plan.push(self.keys.records(partition, (number - 1) / CHUNK_ENTRIES as u64), vec![entry]);
         Ok(())
+    }
+
+    /// The number that we have among those who have archived something of a partition, from 1.
+    fn plan_writer(&mut self, partition: u16, plan: &mut Plan) -> Result<u8> {
+        let mut writers = self.writers_of(partition)?;
+        if let Some(at) = writers.iter().position(|writer| *writer == self.writer) {
+            return Ok(at as u8 + 1);
+        }
+        if writers.len() >= WRITERS_MAX {
+            return Ok(0);
+        }
+        writers.push(self.writer);
+        let all = writers.iter().flat_map(|writer| writer.0).collect();
+        plan.set_field(self.keys.partition(partition), WRITERS, all);
+        let number = writers.len() as u8;
+        self.writers.get_mut().insert(partition, writers);
+        Ok(number)
+    }
+
+    /// Those who have archived something of a partition.
+    fn writers_of(&self, partition: u16) -> Result<Vec<AgentId>> {
+        if let Some(writers) = self.writers.borrow().get(&partition) {
+            return Ok(writers.clone());
+        }
+        let get = cmd("HGET").arg(self.keys.partition(partition)).arg(WRITERS).clone();
+        let answer = self.cluster.borrow_mut().read([(partition, get)])?.pop().unwrap_or(Value::Nil);
+        let all = bytes(answer)?.unwrap_or_default();
+        let writers: Vec<AgentId> = all.as_chunks().0.iter().map(|id| AgentId(*id)).collect();
+        self.writers.borrow_mut().insert(partition, writers.clone());
+        Ok(writers)
     }
 
     /// What the end of an attempt changes. Nothing if its URL is nobody's.
@@ -220,7 +252,11 @@ impl RedisStore {
     /// The record of which this lies at its place.
     pub(super) fn unpack_record(&self, place: u64, entry: &[u8]) -> Result<(Record, Option<AgentId>)> {
         let (partition, number) = partition_and_number(place);
-        let (kind, whose, bytes) = read_head(entry)?;
+        let (kind, writer, bytes) = read_head(entry)?;
+        let whose = match usize::from(writer).checked_sub(1) {
+            Some(at) => self.writers_of(partition)?.get(at).copied(),
+            None => None,
+        };
         if kind == WHOLE {
             return Ok((unpack(bytes)?, whose));
         }
@@ -279,21 +315,10 @@ impl RedisStore {
     }
 }
 
-/// Of what lies at a place: its kind, which agent has the capture, and the rest.
-fn read_head(entry: &[u8]) -> Result<(u8, Option<AgentId>, &[u8])> {
-    let unknown = || senseless("a record is of an unknown kind");
-    let (kind, rest) = entry.split_first().ok_or_else(unknown)?;
-    let (whose, rest) = match kind & ARCHIVED {
-        0 => (None, rest),
-        _ => {
-            let (agent, rest) = rest.split_first_chunk().ok_or_else(unknown)?;
-            (Some(AgentId(*agent)), rest)
-        }
-    };
-    match kind & !ARCHIVED {
-        kind @ (WHOLE | IN_PARTS) => Ok((kind, whose, rest)),
-        _ => Err(unknown()),
-    }
+/// Of what lies at a place: its kind, the number of the agent that has the capture, and the rest.
+fn read_head(entry: &[u8]) -> Result<(u8, u8, &[u8])> {
+    let (head, rest) = entry.split_first().ok_or_else(|| senseless("a record is empty"))?;
+    Ok((head & 1, head >> 1, rest))
 }
 
 /// The answers to what was asked about a URL of a host.

@@ -204,7 +204,7 @@ impl RedisStore {
         let entries: Vec<Vec<u8>> = fields(answer)?.into_iter().map(|(_, entry)| entry).collect();
         let mut record = self.hosts.get(host).cloned().unwrap_or_default();
         record.taken = 0;
-        (record.is_under_way, record.is_marked) = (true, false);
+        (record.is_under_way, record.is_marked) = (record.is_under_way || record.is_marked, false);
         record.front += entries.len() as u64;
         let mut plan = Plan::default();
         plan.push(self.keys.front(host), entries);

@@ -215,9 +215,9 @@ pub(super) struct HostRecord {
     /// Of leaves, so far.
     pub(super) leaf_numbers: u32,
     pub(super) kept_out: Ends,
-    /// Something was taken of it in an earlier epoch, and nothing was fetched since: who took it may still be at it.
+    /// It was about to be asked in an earlier epoch, and nothing was fetched since: who was may still be at it.
     pub(super) is_under_way: bool,
-    /// It is about to be asked although nothing was taken.
+    /// It is about to be asked.
     pub(super) is_marked: bool,
     /// The agent had something kept of it.
     pub(super) is_kept: bool,

@@ -99,16 +99,18 @@ fn what_was_found_stays_in_the_outbox_until_it_is_durably_known() {
 }
 
 #[test]
-fn a_host_that_is_asked_for_others_is_marked() {
+fn a_host_that_is_about_to_be_asked_is_marked() {
     let options = options(NO_LIMITS);
     let a = host("a.example");
     let mut first = RedisStore::open(&options).unwrap();
     offer(&mut first, [page(0)]);
     first.mark(&a).unwrap();
+    first.flush().unwrap();
     assert!(!first.is_under_way(&a).unwrap(), "it is our own");
     assert!(RedisStore::open(&options).unwrap().is_under_way(&a).unwrap());
     let mut second = RedisStore::open(&RedisOptions { crawl: "marks:".into(), ..options.clone() }).unwrap();
     second.mark(&a).unwrap();
+    second.flush().unwrap();
     second.keep(&a, None, Wall(0)).unwrap();
     second.flush().unwrap();
     let options = RedisOptions { crawl: "marks:".into(), ..options };
@@ -164,6 +166,9 @@ fn who_was_there_before_may_still_be_at_it() {
     let mut first = RedisStore::open(&options).unwrap();
     offer(&mut first, (0..9).map(page).chain(["http://b.example/".to_owned()]));
     first.take(&a, 3, false, Wall(0)).unwrap();
+    first.take(&b, 1, false, Wall(0)).unwrap();
+    first.mark(&a).unwrap();
+    first.flush().unwrap();
     assert!(!first.is_under_way(&a).unwrap(), "it is our own");
     let settle = |store: &mut RedisStore, asked: bool| {
         let due = store.take(&a, 1, false, Wall(0)).unwrap().due.remove(0);
@@ -222,7 +227,7 @@ fn agents_send_each_other_what_they_find_and_hand_partitions_over() {
     of_a.take_over(&[partition_of(&b)]).unwrap();
     assert_eq!(of_a.stored().known, 5);
     assert_eq!(of_a.take(&b, 9, false, Wall(0)).unwrap().due.len(), 2);
-    assert!(of_a.is_under_way(&b).unwrap());
+    assert!(!of_a.is_under_way(&b).unwrap(), "it was taken, and nobody was about to ask it");
     assert_eq!(of_a.take(&a, 9, false, Wall(0)).unwrap().due.len(), 2);
 }
 

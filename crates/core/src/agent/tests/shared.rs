@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::{PARTITIONS, Ring, partition_of, partition_of_address};
-use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Terms};
+use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Terms, Wishes};
 
 const HOST: &str = "a.example";
 const ADDRESS: [u8; 4] = [93, 184, 216, 1];
@@ -112,6 +112,9 @@ impl Site {
                 Action::Shared(SharedAction::Forget) => {
                     self.forgotten += 1;
                     self.held = Partitions::default();
+                }
+                Action::Shared(SharedAction::Mark { host }) => {
+                    self.step(Event::Shared(SharedEvent::Marked { host }));
                 }
                 Action::Visit { .. } => {
                     let host = Host::parse(HOST).unwrap();
@@ -371,4 +374,32 @@ fn whoever_joins_goes_by_the_calendar_of_the_site() {
     assert!(site.leases.get(AgentId::from(1)).unwrap().number > number);
     site.run(10.0);
     assert!(site.leases.calendar < Wall(60_000), "{:?}", site.leases.calendar);
+}
+
+#[test]
+fn what_one_agent_was_told_all_follow() {
+    let mut site = Site::new();
+    site.other(0, 1, Partitions::default());
+    site.run(4.0);
+    let mut wishes = Wishes::default();
+    wishes.pause(true);
+    let from_two =
+        |message| Event::Message { from: AgentId::from(2), name: "two".into(), message: Box::new(message) };
+    let said = |site: &mut Site, event| {
+        let mut out = Vec::new();
+        site.agent.step(site.clock(), event, &mut out);
+        out.iter().any(|action| match action {
+            Action::Send { message, .. } => matches!(**message, Message::Wishes(_)),
+            _ => false,
+        })
+    };
+    let beat = |wishes: &Wishes| Message::Beat { run: 1, members: 0, wishes: wishes.digest(), holds: 0 };
+    assert!(said(&mut site, from_two(beat(&wishes))), "it asks by saying what it knows");
+    assert!(!said(&mut site, from_two(Message::Wishes(wishes.clone()))), "both know the same");
+    assert!(site.agent.status(site.clock()).paused);
+    assert!(!said(&mut site, from_two(beat(&wishes))));
+    assert!(said(&mut site, from_two(beat(&Wishes::default()))), "the other does not know it");
+    said(&mut site, Event::Control(Control::Resume));
+    assert!(said(&mut site, from_two(Message::Wishes(wishes))), "it is older than what is known here");
+    assert!(!site.agent.status(site.clock()).paused);
 }

@@ -344,6 +344,10 @@ impl<'a> Chaos<'a> {
         let (due, later) = std::mem::take(&mut self.reliefs).into_iter().partition(|(at, ..)| *at <= now);
         self.reliefs = later;
         for (_, index, relief) in due {
+            if let Some(servers) = &mut self.servers {
+                // Whoever is back takes over again what others have just taken over.
+                servers.disturbed();
+            }
             match relief {
                 Relief::Start => self.agents.start(index)?,
                 Relief::Continue => self.signal(index, Signal::CONT)?,

@@ -272,6 +272,8 @@ impl Servers {
             outcome.figure(&format!("asked_again_s_median_{name}"), at(0.5).copied().unwrap_or_default());
             outcome.figure(&format!("asked_again_s_most_{name}"), at(1.0).copied().unwrap_or_default());
         }
+        let soon = self.again_undisturbed.iter().filter(|time| **time <= AGAIN_MAX + delay).count();
+        outcome.figure("asked_again_within_10_s_and_delay_undisturbed", soon);
         if let Some(most) = self.again_undisturbed.iter().max() {
             let beyond = most.saturating_sub(limit).as_secs_f64();
             let wanted = format!("<= {} s", AGAIN_MAX.as_secs());
