@@ -75,8 +75,8 @@ pub(super) struct Polite {
     hurry: u32,
     /// How often a request began exactly when it first might.
     pub(super) on_time: u64,
-    /// Agents are forgotten that may be at work. Others do not know what those heard, so that what hosts say binds nobody but for the
-    /// gaps; and they do not know when those ask an address, so that addresses are not looked at.
+    /// Agents are forgotten that may be at work. Others do not know what those heard, so that what hosts say binds nobody but
+    /// for the gaps; and they do not know when those ask an address, so that addresses are not looked at.
     pub(super) is_loose: bool,
 }
 
