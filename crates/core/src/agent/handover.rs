@@ -268,7 +268,12 @@ impl Agent {
         }
         handover.alive = now.mono;
         handover.part += 1;
-        match next.take() {
+        let next = next.take();
+        if self.is_in_vain(from, now) {
+            return self.give_up_handover(from, now);
+        }
+        let Some(handover) = self.site.handovers.get_mut(&from) else { return };
+        match next {
             Some(next) => self.export(from, Some(next), out),
             None => {
                 handover.stage = Stage::Releasing;
@@ -311,6 +316,10 @@ impl Agent {
         moved: Moved,
         out: &mut Vec<Action>,
     ) {
+        if owed.iter().any(|partition| self.site.is_leaving(*partition)) {
+            // It would come too late to go with the rest. When that has gone, its sender hears who has it.
+            return;
+        }
         let others = owed.into_iter().filter(|partition| !self.site.holds(*partition));
         let others: Vec<(u16, Token)> =
             others.map(|partition| (partition, self.site.token(partition))).collect();

@@ -346,7 +346,7 @@ impl Site {
     }
 
     /// Whether a partition is being handed over.
-    fn is_leaving(&self, partition: u16) -> bool {
+    pub(super) fn is_leaving(&self, partition: u16) -> bool {
         self.handovers.values().any(|handover| handover.is_of(partition))
     }
 
