@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::site::AGAIN;
-use super::turns::{LEASE, SHARE};
+use super::turns::{LEASE, SHARE, is_worth_knowing};
 use super::{Action, Agent};
 use crate::assign::partition_of_address;
 use crate::limits::KEPT_MAX;
@@ -59,6 +59,7 @@ const ASKED_LASTS: Duration = Duration::from_secs(10);
 pub(super) enum Word {
     Given(GivenTurn),
     Recall(AddressKey, TurnId),
+    Heard(AddressKey, TurnId),
 }
 
 /// Who waits for a turn.
@@ -437,9 +438,13 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         for (address, turn, gate) in turns {
-            if !self.keeps(address) || !self.site.keeper.give_back(address, from, turn) {
+            if !self.keeps(address) {
                 continue;
             }
+            if is_worth_knowing(&gate, self.settings.ip_delay) {
+                self.site.keeper.words.push((from, Word::Heard(address, turn)));
+            }
+            // What is known of the gate counts also if the turn has run out meanwhile, or another agent kept it.
             let rest_before = self.gates.rest(address, now.mono);
             let rest = gate.rest;
             self.gates.learn(address, gate, now.mono);
@@ -449,7 +454,9 @@ impl Agent {
                 self.address_waits.push((address, not_before));
                 self.write_own(Record::AddressWait { address, not_before }, out);
             }
-            self.site.keeper.pass_on(address, &self.gates, now.mono);
+            if self.site.keeper.give_back(address, from, turn) {
+                self.site.keeper.pass_on(address, &self.gates, now.mono);
+            }
         }
     }
 

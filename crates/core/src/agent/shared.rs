@@ -252,6 +252,7 @@ impl Agent {
             | Message::Turns { .. }
             | Message::RecallTurns(_)
             | Message::GiveTurns(_)
+            | Message::HeardTurns(_)
             | Message::CallTurns { .. }
             | Message::HasTurns { .. }) => self.on_turn_message(from, turns, now, out),
             Message::Beat { wishes, .. } => self.compare_wishes(from, wishes, out),

@@ -69,6 +69,8 @@ pub(super) struct Turns {
     to_ask: BTreeSet<AddressKey>,
     /// What is given back.
     giving: Vec<(AgentId, AddressKey, TurnId, GateMemo)>,
+    /// Turns that were given back with something that keepers have to know, and have not said that they do.
+    unheard: BTreeMap<AddressKey, TurnId>,
     /// When to look at turns that are wanted back.
     due: BTreeSet<(Mono, AddressKey)>,
     /// When something was last asked for: each time is another.
@@ -201,6 +203,9 @@ impl Agent {
             gate.rest = gate.rest.max((self.started + self.settings.ip_delay).since(now.mono));
         }
         let turns = &mut self.site.turns;
+        if is_worth_knowing(&gate, self.settings.ip_delay) {
+            turns.unheard.insert(address, turn);
+        }
         turns.giving.push((keeper, address, turn, gate));
         turns.to_ask.remove(&address);
         if self.gates.is_wanted(address) {
@@ -245,6 +250,14 @@ impl Agent {
 
     /// Renews what is in use, asks again for what was not answered, and forgets the rest. Once a beat.
     pub(super) fn tend_turns(&mut self, now: Now) {
+        for (address, turn) in std::mem::take(&mut self.site.turns.unheard) {
+            let gate = self.gates.memo(address, now.mono);
+            if is_worth_knowing(&gate, self.settings.ip_delay) {
+                let keeper = self.site.token(partition_of_address(address)).holder;
+                self.site.turns.unheard.insert(address, turn);
+                self.site.turns.giving.push((keeper, address, turn, gate));
+            }
+        }
         let (gates, turns) = (&self.gates, &mut self.site.turns);
         let to_ask = &mut turns.to_ask;
         turns.held.retain(|address, held| {
@@ -318,15 +331,18 @@ impl Agent {
             in_parts(asks, &mut messages, |turns| Message::AskTurns { asked, turns });
         }
         let (mut given, mut recalls) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        let mut heard = BTreeMap::<_, Vec<_>>::new();
         for (to, word) in std::mem::take(&mut self.site.keeper.words) {
             match word {
                 Word::Given(turn) => given.entry(to).or_default().push(turn),
                 Word::Recall(address, turn) => recalls.entry(to).or_default().push((address, turn)),
+                Word::Heard(address, turn) => heard.entry(to).or_default().push((address, turn)),
             }
         }
         let of = (self.runs, self.site.holds);
         in_parts(given, &mut messages, |turns| Message::Turns { of, turns });
         in_parts(recalls, &mut messages, Message::RecallTurns);
+        in_parts(heard, &mut messages, Message::HeardTurns);
         messages
     }
 
@@ -343,6 +359,13 @@ impl Agent {
             Message::Turns { of, turns } => self.on_turns(from, of, turns, now),
             Message::RecallTurns(turns) => self.on_recall_turns(from, turns, now),
             Message::GiveTurns(turns) => self.on_give_turns(from, turns, now, out),
+            Message::HeardTurns(turns) => {
+                for (address, turn) in turns {
+                    if self.is_keeper(from, address) && self.site.turns.unheard.get(&address) == Some(&turn) {
+                        self.site.turns.unheard.remove(&address);
+                    }
+                }
+            }
             Message::CallTurns { of, lease } => self.on_call_turns(from, of, lease, now, out),
             Message::HasTurns { of, members, asked, turns } => {
                 self.on_has_turns(from, of, members, asked, turns, now);
@@ -449,6 +472,11 @@ impl Agent {
         let (members, asked) = (self.site.members.digest(), self.asks_now(now));
         self.send(from, Message::HasTurns { of, members, asked, turns }, out);
     }
+}
+
+/// Whether a gate was asked to be closed. A turn runs out by itself, with the usual wait; this would be lost with its message.
+pub(super) fn is_worth_knowing(gate: &GateMemo, ip_delay: Duration) -> bool {
+    gate.rest > ip_delay || !gate.busy.is_empty()
 }
 
 /// Makes messages that are not too long.

@@ -140,6 +140,8 @@ pub enum Message {
     RecallTurns(Vec<(AddressKey, TurnId)>),
     /// These turns are over.
     GiveTurns(Vec<(AddressKey, TurnId, GateMemo)>),
+    /// What was said with these turns is known.
+    HeardTurns(Vec<(AddressKey, TurnId)>),
     /// What turns do you have at addresses that the sender keeps?
     CallTurns {
         /// As in [`Message::Turns`].

@@ -107,6 +107,7 @@ impl Site {
                     | Message::Turns { .. }
                     | Message::RecallTurns(_)
                     | Message::GiveTurns(_)
+                    | Message::HeardTurns(_)
                     | Message::CallTurns { .. }
                     | Message::HasTurns { .. } => self.said.push(*message),
                     _ => {}
