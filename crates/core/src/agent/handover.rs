@@ -316,7 +316,7 @@ impl Agent {
         moved: Moved,
         out: &mut Vec<Action>,
     ) {
-        if owed.iter().any(|partition| self.site.is_leaving(*partition)) {
+        if owed.iter().any(|partition| self.site.is_handed_over(*partition)) {
             // It would come too late to go with the rest. When that has gone, its sender hears who has it.
             return;
         }

@@ -213,9 +213,6 @@ impl Agent {
             }
         }
         let mine = orphans.remove(&me).unwrap_or_default();
-        let is_heard =
-            |id: AgentId| !site.is_well(id, now.mono) || site.peers.get(&id).is_some_and(Peer::is_heard);
-        let all_are_heard = site.others().all(is_heard);
         if orphans.is_empty() && mine.is_empty() {
             // Others have all that they held.
             gone.into_iter().for_each(|id| self.site.outbox.forget(id));
@@ -223,7 +220,7 @@ impl Agent {
         for (heir, tokens) in orphans {
             self.send(heir, Message::Orphans(tokens), out);
         }
-        if mine.is_empty() || !all_are_heard {
+        if mine.is_empty() || !self.all_are_heard(now) {
             return;
         }
         for (partition, _) in &mine {
@@ -295,9 +292,7 @@ impl Agent {
                 if members != self.site.members.digest() {
                     self.send(from, Message::Members(self.site.members.clone()), out);
                 }
-                if wishes != self.site.wishes.digest() {
-                    self.send(from, Message::Wishes(self.site.wishes.clone()), out);
-                }
+                self.compare_wishes(from, wishes, out);
                 if asks {
                     self.send(from, Message::AskHolds, out);
                 }
@@ -334,15 +329,7 @@ impl Agent {
             | Message::HeardTurns(_)
             | Message::CallTurns { .. }
             | Message::HasTurns { .. }) => self.on_turn_message(from, turns, now, out),
-            Message::Granted { tokens } => {
-                if let Some(granting) = self.site.granting.get_mut(&from) {
-                    for (partition, epoch) in tokens {
-                        if granting.get(&partition).is_some_and(|passed| *passed <= epoch) {
-                            granting.remove(&partition);
-                        }
-                    }
-                }
-            }
+            Message::Granted { tokens } => self.site.granted(from, &tokens),
         }
     }
 
@@ -430,13 +417,7 @@ impl Agent {
         peer.has = held.chain(owes.iter().copied()).collect();
         // It is asked again until it knows.
         peer.known = Some(version).filter(|_| outdated.is_empty());
-        if let Some(granting) = self.site.granting.get_mut(&from) {
-            for (partition, epoch) in partitions {
-                if granting.get(partition).is_some_and(|passed| passed <= epoch) {
-                    granting.remove(partition);
-                }
-            }
-        }
+        self.site.granted(from, partitions);
         if !outdated.is_empty() {
             self.send(from, Message::Outdated(outdated), out);
         }

@@ -345,8 +345,18 @@ impl Site {
         is_back
     }
 
+    /// An agent has these, or has heard that others do: they need not be passed on to it any more.
+    pub(super) fn granted(&mut self, to: AgentId, tokens: &[(u16, u32)]) {
+        let Some(granting) = self.granting.get_mut(&to) else { return };
+        for (partition, epoch) in tokens {
+            if granting.get(partition).is_some_and(|passed| passed <= epoch) {
+                granting.remove(partition);
+            }
+        }
+    }
+
     /// Whether a partition is being handed over.
-    pub(super) fn is_leaving(&self, partition: u16) -> bool {
+    pub(super) fn is_handed_over(&self, partition: u16) -> bool {
         self.handovers.values().any(|handover| handover.is_of(partition))
     }
 
@@ -356,7 +366,7 @@ impl Site {
         for (partition, token) in tokens {
             self.tokens.learn(*partition, *token);
             if self.tokens.get(*partition).holder == me {
-                if self.held.insert(*partition) && !self.is_leaving(*partition) {
+                if self.held.insert(*partition) && !self.is_handed_over(*partition) {
                     // It may have been lost, and be back before what was known of it had gone.
                     self.frozen.remove(*partition);
                 }
