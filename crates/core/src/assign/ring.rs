@@ -88,29 +88,10 @@ impl<A> Agent<A> {
     }
 }
 
-/// The place of the agent that is nearest to a key.
+/// The place of the agent that is nearest to a key; of several the first.
 fn nearest<A>(agents: &[Agent<A>], key: u64) -> Option<u32> {
-    let (mut place, mut least) = (0, agents.first()?.distance(key));
-    // Not computed before it is needed: among agents of one capacity never.
-    let mut least_halvings = None;
-    for (other, agent) in (0..).zip(agents).skip(1) {
-        let distance = agent.distance(key);
-        if distance.capacity == least.capacity {
-            if distance < least {
-                (place, least, least_halvings) = (other, distance, None);
-            }
-            continue;
-        }
-        let known = *least_halvings.get_or_insert_with(|| halvings(least.draw));
-        // What is farther even by the bound need not be known exactly: nearly all are.
-        if distance.compare(halvings_at_least(distance.draw), &least, known).is_lt() {
-            let exact = halvings(distance.draw);
-            if distance.compare(exact, &least, known).is_lt() {
-                (place, least, least_halvings) = (other, distance, Some(exact));
-            }
-        }
-    }
-    Some(place)
+    let distances = (0..).zip(agents.iter().map(|agent| agent.distance(key)));
+    distances.min_by_key(|(_, distance)| *distance).map(|(place, _)| place)
 }
 
 /// How far an agent is from a key: the halvings of its draw divided by its capacity, compared as the fractions they are.
@@ -134,7 +115,15 @@ impl Ord for Distance {
             // Halvings never grow with the draw.
             return other.draw.cmp(&self.draw);
         }
-        self.compare(halvings(self.draw), other, halvings(other.draw))
+        let (own, others) = (halvings_about(self.draw), halvings_about(other.draw));
+        // Nearly always it is clear without knowing them exactly.
+        if self.compare(own + ABOUT, other, others.saturating_sub(ABOUT)).is_lt() {
+            Ordering::Less
+        } else if self.compare(own.saturating_sub(ABOUT), other, others + ABOUT).is_gt() {
+            Ordering::Greater
+        } else {
+            self.compare(halvings(self.draw), other, halvings(other.draw))
+        }
     }
 }
 
@@ -145,25 +134,49 @@ impl PartialOrd for Distance {
 }
 
 /// How often 2^64 has to be halved to become `draw`: -log2(draw / 2^64), in units of 2^-[`DIGITS`], rounded up. 0 counts as 1.
-///
-/// A mantissa from 1 to 2 is squared; if that is at least 2, the next digit of its logarithm is 1, and it is halved.
 fn halvings(draw: u64) -> u64 {
     let zeros = draw.max(1).leading_zeros();
-    let mut mantissa = draw.max(1) << zeros;
-    let mut digits = 0;
-    for _ in 0..DIGITS {
-        let square = u128::from(mantissa) * u128::from(mantissa);
-        let is_two = square >> 127 == 1;
-        digits = digits << 1 | u64::from(is_two);
-        mantissa = if is_two { square >> 64 } else { square >> 63 } as u64;
-    }
-    (u64::from(zeros + 1) << DIGITS) - digits
+    (u64::from(zeros + 1) << DIGITS) - logarithm(draw.max(1) << zeros)
 }
 
-/// Never more than [`halvings`], and found at once: -log2(x) is more than 1 - x where x is less than 1.
-fn halvings_at_least(draw: u64) -> u64 {
-    !draw >> (64 - DIGITS)
+/// The digits of the logarithm of a mantissa from 1 to 2, which is in units of 2^-63.
+///
+/// It is squared; if that is at least 2, the next digit is 1, and it is halved.
+const fn logarithm(mut mantissa: u64) -> u64 {
+    let (mut digits, mut count) = (0, 0);
+    while count < DIGITS {
+        let square = mantissa as u128 * mantissa as u128;
+        let is_two = square >> 127 == 1;
+        digits = digits << 1 | is_two as u64;
+        mantissa = if is_two { square >> 64 } else { square >> 63 } as u64;
+        count += 1;
+    }
+    digits
 }
+
+/// Differs by less than [`ABOUT`] from [`halvings`], and is found at once: between the logarithms of a table it goes straight on.
+fn halvings_about(draw: u64) -> u64 {
+    let zeros = draw.max(1).leading_zeros();
+    // Behind the first digit, which is 1: eight that are looked up, and some of the rest.
+    let fraction = draw.max(1) << zeros << 1;
+    let (at, rest) = ((fraction >> 56) as usize, fraction << 8 >> 40);
+    let (low, high) = (LOGARITHMS[at], LOGARITHMS[at + 1]);
+    (u64::from(zeros + 1) << DIGITS) - (low + (((high - low) * rest) >> 24))
+}
+
+/// A straight line between two points of log2 that are 2^-8 apart misses it by less than 2^-18: by (2^-8)^2 / (8 ln 2) at most.
+const ABOUT: u64 = 1 << (DIGITS - 18);
+
+/// The logarithms of 1 + n/256.
+static LOGARITHMS: [u64; 257] = {
+    let mut table = [1 << DIGITS; 257];
+    let mut at = 0;
+    while at < 256 {
+        table[at] = logarithm((256 + at as u64) << 55);
+        at += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
@@ -178,10 +191,10 @@ mod tests {
         for draw in draws {
             let (exact, ours) = (64.0 - (draw as f64).log2(), halvings(draw) as f64 * unit);
             assert!((ours - exact).abs() <= 2.0 * unit, "{draw}: {ours} is not {exact}");
-            assert!(halvings_at_least(draw) <= halvings(draw), "{draw}");
+            assert!(halvings_about(draw).abs_diff(halvings(draw)) < ABOUT, "{draw}");
         }
         assert_eq!((halvings(0), halvings(1), halvings(1 << 63)), (64 << DIGITS, 64 << DIGITS, 1 << DIGITS));
-        assert_eq!((halvings(u64::MAX), halvings_at_least(u64::MAX)), (1, 0));
+        assert_eq!(halvings(u64::MAX), 1);
         assert!(halvings(0).checked_mul(u16::MAX.into()).is_some());
     }
 
