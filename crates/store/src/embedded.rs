@@ -261,9 +261,8 @@ impl EmbeddedStore {
             match record {
                 Record::Moved { moved, .. } => frontier.import(place, moved)?,
                 Record::Released { tokens, .. } => {
-                    for (partition, _) in tokens {
-                        frontier.forget(&Range::Partition(*partition))?;
-                    }
+                    let ranges: Vec<Range> = tokens.iter().map(|(at, _)| Range::Partition(*at)).collect();
+                    frontier.forget(&ranges)?;
                 }
                 _ => {}
             }

@@ -4,7 +4,7 @@
 //! there are more, those with few URLs are forgotten and begin again at what their queue says when it is next in memory, or
 //! at nothing. Then a host can have somewhat more URLs than it should, which a limit on traps can bear.
 
-use super::key::{HostKey, HostMap};
+use super::key::{HostKey, HostMap, HostRanges};
 use super::snapshot::Writing;
 use crate::Result;
 
@@ -40,8 +40,8 @@ impl Counts {
     }
 
     /// Forgets hosts that have been moved out.
-    pub(super) fn forget(&mut self, hosts: &std::ops::RangeInclusive<HostKey>) {
-        self.0.retain(|host, _| !hosts.contains(host));
+    pub(super) fn forget(&mut self, hosts: &HostRanges) {
+        self.0.retain(|host, _| !hosts.contain(*host));
     }
 
     fn forget_small(&mut self) {

@@ -10,7 +10,7 @@ use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 
 use super::heap::{Blob, Heap};
-use super::key::{HostKey, HostMap};
+use super::key::{HostKey, HostMap, HostRanges};
 use super::queue::{Queue, class_of, decode_entry};
 use super::snapshot::Writing;
 use crate::{Error, Result};
@@ -426,13 +426,17 @@ impl Hosts {
         &mut self,
         blocks: &mut Heap,
         chunks: &mut Heap,
-        hosts: RangeInclusive<HostKey>,
+        hosts: &HostRanges,
         each: &mut dyn FnMut(Queue),
     ) -> Result<()> {
-        let hot: Vec<HostKey> = self.hot.keys().filter(|key| hosts.contains(key)).copied().collect();
+        let hot: Vec<HostKey> = self.hot.keys().filter(|key| hosts.contain(**key)).copied().collect();
         let mut gone = hot.len() as u64;
-        let mut at = self.block_of(*hosts.start());
-        while at < self.blocks.len() && self.firsts[at] <= *hosts.end() {
+        let mut at = 0;
+        while at < self.blocks.len() {
+            if !hosts.meet(self.firsts[at], self.firsts.get(at + 1).copied()) {
+                at += 1;
+                continue;
+            }
             let count = self.merge(blocks, chunks, at)?;
             let mut next = at + count;
             for block in (at..at + count).rev() {
@@ -441,11 +445,11 @@ impl Hosts {
                 let mut pieces = Pieces::default();
                 let mut removed = false;
                 for (key, bytes) in records(&self.bytes) {
-                    if !hosts.contains(&key) {
+                    if !hosts.contain(key) {
                         pieces.push(key, bytes);
                     } else {
                         removed = true;
-                        if !hot.contains(&key) {
+                        if !self.hot.contains_key(&key) {
                             gone += 1;
                             each(decode(bytes)?);
                         }

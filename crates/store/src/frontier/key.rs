@@ -1,6 +1,7 @@
 //! What things are sorted by: partition, then host, then URL, so that a host or a partition is one range.
 
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::RangeInclusive;
 
 use nephila_core::assign::partition_of;
 use nephila_core::url::{Fingerprint, Host};
@@ -19,7 +20,7 @@ impl HostKey {
     }
 
     /// The keys of a partition.
-    pub(super) fn of_partition(partition: u16) -> std::ops::RangeInclusive<HostKey> {
+    pub(super) fn of_partition(partition: u16) -> RangeInclusive<HostKey> {
         let first = u64::from(partition) << 48;
         HostKey(first)..=HostKey(first | ((1 << 48) - 1))
     }
@@ -30,6 +31,26 @@ impl HostKey {
 
     pub(super) fn from_bytes(bytes: [u8; 8]) -> HostKey {
         HostKey(u64::from_be_bytes(bytes))
+    }
+}
+
+/// Hosts of some ranges.
+pub(super) struct HostRanges(Vec<RangeInclusive<HostKey>>);
+
+impl HostRanges {
+    pub(super) fn new(mut ranges: Vec<RangeInclusive<HostKey>>) -> HostRanges {
+        ranges.sort_by_key(|range| *range.start());
+        HostRanges(ranges)
+    }
+
+    pub(super) fn contain(&self, host: HostKey) -> bool {
+        self.meet(host, Some(host))
+    }
+
+    /// Whether a host from `first` to `last` may be in one of them; without a last one, any from there on.
+    pub(super) fn meet(&self, first: HostKey, last: Option<HostKey>) -> bool {
+        let next = self.0.partition_point(|range| *range.end() < first);
+        self.0.get(next).is_some_and(|range| last.is_none_or(|last| *range.start() <= last))
     }
 }
 
@@ -90,7 +111,7 @@ impl Key {
     }
 
     /// The keys of the URLs of these hosts.
-    pub(super) fn of_hosts(hosts: std::ops::RangeInclusive<HostKey>) -> std::ops::RangeInclusive<Key> {
+    pub(super) fn of_hosts(hosts: RangeInclusive<HostKey>) -> RangeInclusive<Key> {
         Key::new(*hosts.start(), Fingerprint([0; 12]))..=Key::new(*hosts.end(), Fingerprint([255; 12]))
     }
 
@@ -149,6 +170,17 @@ mod tests {
         let key = HostKey::of(&host, 7);
         assert!(HostKey::of_partition(partition_of(&host)).contains(&key));
         assert_ne!(key, HostKey::of(&host, 8));
+    }
+
+    #[test]
+    fn ranges_meet_what_they_contain() {
+        let ranges = HostRanges::new([9, 2, 3].map(HostKey::of_partition).to_vec());
+        let host = |partition: u64| HostKey(partition << 48 | 77);
+        for (partition, is_in) in [(1, false), (2, true), (3, true), (4, false), (9, true), (10, false)] {
+            assert_eq!(ranges.contain(host(partition)), is_in, "{partition}");
+            assert_eq!(ranges.meet(host(partition), None), partition < 10, "{partition}");
+        }
+        assert!(ranges.meet(host(4), Some(host(9))) && !ranges.meet(host(4), Some(host(8))));
     }
 
     #[test]

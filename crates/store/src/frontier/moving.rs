@@ -10,7 +10,7 @@ use nephila_core::site::{Moved, MovedHost, SeenUrl, Waiting};
 use nephila_core::url::{Fingerprint, Host, identify};
 use serde::{Deserialize, Serialize};
 
-use super::key::{HostKey, Key};
+use super::key::{HostKey, HostRanges, Key};
 use super::op::Stage;
 use super::queue::{Entry, Stretch};
 use super::visiting::memo_of;
@@ -227,22 +227,21 @@ impl Frontier {
         Ok(())
     }
 
-    /// Forgets all that is known of some hosts. Nothing of them may be taken. Says how many URLs they had, and how many of them
-    /// were not done.
-    pub fn forget(&mut self, range: &Range) -> Result<(u64, u64)> {
-        self.decide_range(range)?;
-        let hosts = self.hosts_of(range);
+    /// Forgets all that is known of some hosts, in one pass however many ranges they are. Nothing of them may be taken. Says how
+    /// many URLs they had, and how many of them were not done.
+    pub fn forget(&mut self, ranges: &[Range]) -> Result<(u64, u64)> {
+        ranges.iter().try_for_each(|range| self.decide_range(range))?;
+        let hosts = HostRanges::new(ranges.iter().map(|range| self.hosts_of(range)).collect());
         let (mut known, mut settled) = (0, 0);
-        self.sieve.each(&self.blocks, hosts.clone(), &mut |_, value| {
+        self.sieve.remove(&mut self.blocks, &hosts, &mut |value| {
             known += 1;
             settled += u64::from(value.stage == Stage::Settled);
         })?;
-        self.sieve.remove(&mut self.blocks, hosts.clone())?;
         self.known = self.known.saturating_sub(known);
         self.settled = self.settled.saturating_sub(settled);
         self.counts.forget(&hosts);
         let mut queues = Vec::new();
-        self.hosts.remove(&mut self.blocks, &mut self.chunks, hosts, &mut |queue| queues.push(queue))?;
+        self.hosts.remove(&mut self.blocks, &mut self.chunks, &hosts, &mut |queue| queues.push(queue))?;
         for queue in queues {
             queue.free(&mut self.chunks);
         }

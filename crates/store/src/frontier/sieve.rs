@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::block::{self, Building, Cursor};
 use super::filter::Filter;
 use super::heap::{Blob, Heap};
-use super::key::{HostKey, Key, Place};
+use super::key::{HostKey, HostRanges, Key, Place};
 use super::noted::Noted;
 use super::op::{Kind, Op, Stage, Value};
 use crate::Result;
@@ -481,20 +481,32 @@ impl Sieve {
         Ok(())
     }
 
-    /// Forgets these hosts.
-    pub(super) fn remove(&mut self, heap: &mut Heap, hosts: RangeInclusive<HostKey>) -> Result<()> {
-        let range = Key::of_hosts(hosts);
-        let mut at = self.block_of(range.start());
-        while at < self.blocks.len() && self.firsts[at] <= *range.end() {
+    /// Forgets these hosts, and passes on what was known. Everything must be decided.
+    pub(super) fn remove(
+        &mut self,
+        heap: &mut Heap,
+        hosts: &HostRanges,
+        gone: &mut dyn FnMut(&Value),
+    ) -> Result<()> {
+        let mut at = 0;
+        while at < self.blocks.len() {
+            // A host may go on in the next block.
+            if !hosts.meet(self.firsts[at].host(), self.firsts.get(at + 1).map(Key::host)) {
+                at += 1;
+                continue;
+            }
             self.read_block(heap, at)?;
             let mut kept = self.blocks[at].ops.take();
             let (ops_before, undecided_before) = (kept.len(), checks(&kept));
-            kept.retain(|op| !range.contains(&op.key));
+            kept.retain(|op| !hosts.contain(op.key.host()));
             self.ops -= ops_before - kept.len();
             self.undecided -= undecided_before - checks(&kept);
             self.new.clear();
-            for (key, value) in block::entries(&self.old).filter(|(key, _)| !range.contains(key)) {
-                self.new.push(&key, value);
+            for (key, value) in block::entries(&self.old) {
+                match hosts.contain(key.host()) {
+                    true => gone(&value),
+                    false => self.new.push(&key, value),
+                }
             }
             let mut count = 1;
             if self.new.urls() < self.blocks[at].urls as usize {

@@ -365,7 +365,7 @@ fn a_host_or_a_partition_moves_out_alone() {
             assert_eq!((seen, waiting), (1, all[11..20].to_vec()));
             assert_eq!(parts > 1, max < 10, "{parts} parts");
         }
-        assert_eq!(frontier.forget(&range).unwrap(), (10, 9));
+        assert_eq!(frontier.forget(std::slice::from_ref(&range)).unwrap(), (10, 9));
         assert_eq!((frontier.known_urls(), frontier.settled_urls()), (50, 0));
         assert!(frontier.look_up(&url("http://h1.example/0")).unwrap().is_none());
         assert!(frontier.look_up(&url("http://h2.example/0")).unwrap().is_some());
@@ -375,5 +375,8 @@ fn a_host_or_a_partition_moves_out_alone() {
         let expected: Vec<(String, u64)> =
             [0, 2, 3, 4, 5].iter().map(|number| (format!("h{number}.example"), 10)).collect();
         assert_eq!(left, expected);
+        let several = ["h4.example", "h2.example", "h9.example"].map(|name| Range::Host(host(name)));
+        assert_eq!(frontier.forget(&several).unwrap(), (20, 20));
+        assert_eq!((frontier.known_urls(), frontier.hosts_count()), (30, 3));
     }
 }

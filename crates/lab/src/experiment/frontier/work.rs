@@ -336,7 +336,7 @@ impl Work {
             }
         }
         urls += waiting;
-        self.frontier.forget(range)?;
+        self.frontier.forget(&ranges)?;
         let after = self.frontier.usage();
         say(&Report::Moved(Moved {
             what: what.to_owned(),
