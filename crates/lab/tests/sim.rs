@@ -7,7 +7,7 @@ const SEEDS: u64 = 200;
 
 #[test]
 fn two_hundred_seeds_keep_the_promises() {
-    let summary = sim::run_seeds(0..SEEDS, sim::run, |_| {});
+    let summary = sim::run_seeds(0..SEEDS, 2, sim::run, |_| {});
     let list: Vec<String> = summary.violations.iter().map(ToString::to_string).collect();
     assert!(list.is_empty(), "{}", list.join("\n"));
     let total = &summary.total;

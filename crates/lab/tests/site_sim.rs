@@ -9,7 +9,7 @@ const FOUND_WITHIN: u64 = 20;
 
 #[test]
 fn sites_keep_the_promises() {
-    let summary = sim::run_seeds(0..SEEDS, sim::run_site, |_| {});
+    let summary = sim::run_seeds(0..SEEDS, 2, sim::run_site, |_| {});
     let list: Vec<String> = summary.violations.iter().map(ToString::to_string).collect();
     assert!(list.is_empty(), "{}", list.join("\n"));
     println!("{:#?}", summary.total);

@@ -69,6 +69,7 @@ pub(crate) fn command() -> Command {
                 ))
                 .arg(option("seed", "N", "The seed, or the first of several [default: 0]"))
                 .arg(option("seeds", "N", "How many seeds [default: 1]"))
+                .arg(option("jobs", "N", "How many at a time [default: as many as there are processors]"))
                 .arg(flag("json", "Print the outcome as one object")),
         )
         .subcommand(
@@ -522,7 +523,9 @@ fn simulate(matches: &ArgMatches) -> Ended {
         (true, false) => (sim::run_site, &sim::SITE_STATES),
         (false, false) => (sim::run, &[]),
     };
-    let summary = sim::run_seeds(first..first.saturating_add(seeds), run, |summary| {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs: usize = number(matches, "jobs", processors)?;
+    let summary = sim::run_seeds(first..first.saturating_add(seeds), jobs, run, |summary| {
         if summary.runs.is_multiple_of(100) {
             display::note(&format!("{} of {seeds} seeds", summary.runs));
         }

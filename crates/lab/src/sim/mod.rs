@@ -30,6 +30,10 @@ mod web;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 use serde::Serialize;
 
@@ -298,28 +302,56 @@ pub fn run_shared_broken(seed: u64, bug: SharedBug) -> Result<Report, Violation>
     shared::run(seed, Some(bug), Trace::default())
 }
 
-/// Runs many seeds. `on_progress` is told after each how many have run.
+/// Runs many seeds, `jobs` at a time, each alone on its thread. Whatever `jobs` is, the summary is the same: outcomes are taken
+/// in the order of the seeds. `on_progress` is told after each how many have run.
 pub fn run_seeds(
     seeds: Range<u64>,
-    run: impl Fn(u64) -> Result<Report, Violation>,
+    jobs: usize,
+    run: impl Fn(u64) -> Result<Report, Violation> + Sync,
     mut on_progress: impl FnMut(&Summary),
 ) -> Summary {
     let mut summary = Summary::default();
-    for seed in seeds {
-        match run(seed) {
-            Ok(report) => summary.total.add(&report),
-            Err(violation) => summary.violations.push(violation),
+    let next = AtomicU64::new(seeds.start);
+    let run_next = |tell: mpsc::Sender<_>| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let run = || panic::catch_unwind(AssertUnwindSafe(|| run(seed)));
+            if seed >= seeds.end || tell.send((seed, run())).is_err() {
+                return;
+            }
         }
-        summary.runs += 1;
-        on_progress(&summary);
-        if summary.violations.len() >= VIOLATIONS_MAX {
-            break;
+    };
+    thread::scope(|scope| {
+        let (tell, outcomes) = mpsc::channel();
+        for _ in 0..jobs.max(1) {
+            let tell = tell.clone();
+            scope.spawn(|| run_next(tell));
         }
-    }
+        drop(tell);
+        let mut early = BTreeMap::new();
+        for (seed, outcome) in outcomes {
+            early.insert(seed, outcome.unwrap_or_else(|_| panic!("seed {seed} panicked")));
+            while let Some(outcome) = early.remove(&(seeds.start + summary.runs)) {
+                summary.add(outcome);
+                on_progress(&summary);
+                if summary.violations.len() >= VIOLATIONS_MAX {
+                    return;
+                }
+            }
+        }
+    });
     summary
 }
 
 impl Summary {
+    fn add(&mut self, outcome: Result<Report, Violation>) {
+        match outcome {
+            Ok(report) => self.total.add(&report),
+            Err(violation) => self.violations.push(violation),
+        }
+        self.runs += 1;
+    }
+
     /// Those of these states that no run has reached, although there were enough of them.
     pub fn unreached<'a>(&self, states: &[&'a str]) -> Vec<&'a str> {
         let is_enough = self.runs >= STATES_WITHIN;
