@@ -41,6 +41,8 @@ struct State {
 struct Node {
     bytes: Vec<u8>,
     durable: Vec<u8>,
+    /// Up to here the two are known to be the same.
+    same: usize,
     unsynced: Vec<Change>,
 }
 
@@ -154,6 +156,13 @@ impl State {
         self.names.values().filter_map(|file| self.files.get(file)).map(|node| node.bytes.len() as u64).sum()
     }
 
+    fn room_bytes(&self) -> u64 {
+        match self.capacity_bytes {
+            u64::MAX => u64::MAX,
+            capacity => capacity.saturating_sub(self.used_bytes()),
+        }
+    }
+
     /// Counts one change; fails when [`SimDisk::fail_after`] says so.
     fn admit(&mut self) -> io::Result<()> {
         match &mut self.operations_left {
@@ -190,6 +199,7 @@ impl State {
                 self.half_apply(change, &mut node.durable);
             }
             node.bytes.clone_from(&node.durable);
+            node.same = node.bytes.len();
         }
         self.files = files;
         self.durable_names = names.clone();
@@ -238,6 +248,9 @@ impl Change {
             Change::Truncate { len } => target.resize(*len as usize, 0),
             Change::Write { offset, bytes } => {
                 let start = *offset as usize;
+                if start == target.len() {
+                    return target.extend_from_slice(bytes);
+                }
                 let end = start + bytes.len();
                 if target.len() < end {
                     target.resize(end, 0);
@@ -376,14 +389,24 @@ impl SimFile {
 impl Node {
     fn change(&mut self, change: Change) {
         change.apply(&mut self.bytes);
+        if let Change::Truncate { len } = change {
+            self.same = self.same.min(len as usize);
+        }
         self.unsynced.push(change);
+    }
+
+    fn sync(&mut self) {
+        self.unsynced.clear();
+        self.durable.truncate(self.same);
+        self.durable.extend_from_slice(&self.bytes[self.same..]);
+        self.same = self.bytes.len();
     }
 }
 
 impl File for SimFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.writable()?;
-        let room = state.capacity_bytes.saturating_sub(state.used_bytes());
+        let room = state.room_bytes();
         let mut fits = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         let mut outcome = state.admit();
         if outcome.is_err() {
@@ -423,10 +446,7 @@ impl File for SimFile {
     fn sync(&mut self) -> io::Result<()> {
         let mut state = live(&self.shared, self.life)?;
         state.admit()?;
-        let node = state.node(self.file);
-        for change in std::mem::take(&mut node.unsynced) {
-            change.apply(&mut node.durable);
-        }
+        state.node(self.file).sync();
         Ok(())
     }
 }

@@ -245,18 +245,19 @@ impl State {
 
     fn slots(&self) -> Answer {
         let per = |shard: usize| {
-            let first = (0..PARTITIONS).find(|slot| shard_of(*slot) == shard).unwrap_or(0);
-            let last = (0..PARTITIONS).rev().find(|slot| shard_of(*slot) == shard).unwrap_or(0);
+            // See shard_of.
+            let first_of = |shard: usize| (shard * usize::from(PARTITIONS)).div_ceil(SHARDS) as i64;
+            let (first, last) = (first_of(shard), first_of(shard + 1) - 1);
             let (host, port) = (format!("10.0.0.{}", shard + 1), 7000 + self.shards[shard].primary as i64);
             let primary = Answer::List(vec![Answer::Text(host.into_bytes()), Answer::Number(port)]);
-            Answer::List(vec![Answer::Number(first.into()), Answer::Number(last.into()), primary])
+            Answer::List(vec![Answer::Number(first), Answer::Number(last), primary])
         };
         Answer::List((0..SHARDS).map(per).collect())
     }
 
     /// Does a command that came to a server over a connection that has written so much.
-    fn command(&mut self, server: (usize, usize), words: &[Vec<u8>], written: &mut u64) -> Answer {
-        let word = |at: usize| words.get(at).map_or(&b""[..], Vec::as_slice);
+    fn command(&mut self, server: (usize, usize), words: &[&[u8]], written: &mut u64) -> Answer {
+        let word = |at: usize| words.get(at).copied().unwrap_or_default();
         match (word(0), word(1)) {
             (b"SCRIPT", _) => return Answer::Text(SHA.into()),
             (b"CLUSTER", b"SLOTS") => return self.slots(),
@@ -293,7 +294,11 @@ impl State {
             shard.done += 1;
             *written = shard.done;
             let keys = std::mem::take(&mut shard.values.touched);
-            let keys = keys.into_iter().map(|key| (key.clone(), shard.values.get(&key).cloned())).collect();
+            let with_data = |key: Vec<u8>| {
+                let data = shard.values.get(&key).cloned();
+                (key, data)
+            };
+            let keys = keys.into_iter().map(with_data).collect();
             shard.behind.push_back(Change { at: now, number: shard.done, keys });
         }
         answer
@@ -333,7 +338,8 @@ impl World for Client {
             generation: shard.generation,
             written: 0,
             incoming: Vec::new(),
-            outgoing: VecDeque::new(),
+            outgoing: Vec::new(),
+            read: 0,
             is_broken: false,
         }))
     }
@@ -351,7 +357,9 @@ struct Connection {
     /// The number of the last write that was made over it.
     written: u64,
     incoming: Vec<u8>,
-    outgoing: VecDeque<u8>,
+    outgoing: Vec<u8>,
+    /// So much of it was read.
+    read: usize,
     is_broken: bool,
 }
 
@@ -374,8 +382,9 @@ impl Write for Connection {
     fn flush(&mut self) -> io::Result<()> {
         let cluster = self.cluster.clone();
         let state = &mut *cluster.state();
+        let incoming = std::mem::take(&mut self.incoming);
         let mut at = 0;
-        while let Some((words, end)) = read_command(&self.incoming[at..]) {
+        while let Some((words, end)) = read_command(&incoming[at..]) {
             if self.is_lost(state) {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
@@ -388,11 +397,12 @@ impl Write for Connection {
                 state.unknown += u64::from(is_done);
                 self.is_broken = true;
                 self.outgoing.clear();
+                self.read = 0;
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             at += end;
         }
-        self.incoming.drain(..at);
+        self.incoming.extend_from_slice(&incoming[at..]);
         Ok(())
     }
 }
@@ -402,15 +412,21 @@ impl Read for Connection {
         if self.is_lost(&self.cluster.state()) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        if self.outgoing.is_empty() {
+        if self.read == self.outgoing.len() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.outgoing.read(buffer)
+        let count = (&self.outgoing[self.read..]).read(buffer)?;
+        self.read += count;
+        if self.read == self.outgoing.len() {
+            self.outgoing.clear();
+            self.read = 0;
+        }
+        Ok(count)
     }
 }
 
 /// The first command of what was sent, and how long it is.
-fn read_command(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
+fn read_command(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     let mut at = 0;
     let line = |at: &mut usize| {
         let end = bytes[*at..].windows(2).position(|two| two == b"\r\n")?;
@@ -425,7 +441,7 @@ fn read_command(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
     let mut words = Vec::new();
     for _ in 0..count {
         let length = line(&mut at)?;
-        words.push(bytes.get(at..at + length)?.to_vec());
+        words.push(bytes.get(at..at + length)?);
         at += length + 2;
     }
     Some((words, at))

@@ -133,7 +133,8 @@ impl RedisStore {
         let mut room = LOOKED_AT_MAX;
         loop {
             let (partition, from) = self.hand;
-            let Some(partition) = self.partitions.range(partition..).next().map(|(number, _)| *number) else {
+            let mut with_hosts = self.partitions.range(partition..).filter(|(_, held)| held.sums.names > 0);
+            let Some(partition) = with_hosts.next().map(|(number, _)| *number) else {
                 (self.hand, visited.is_last) = ((0, 0), true);
                 return Ok(visited);
             };

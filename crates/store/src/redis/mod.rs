@@ -205,8 +205,11 @@ impl RedisStore {
 
     /// Takes partitions over from whoever had them, and admits what was found there and not admitted.
     pub fn take_over(&mut self, partitions: &[u16]) -> Result<()> {
-        let raise =
-            |number: &u16| (*number, cmd("EVAL").arg(RAISE).arg(1).arg(self.keys.partition(*number)).clone());
+        let raise = |number: &u16| {
+            let mut raise = cmd("EVAL");
+            raise.arg(RAISE).arg(1).arg(self.keys.partition(*number));
+            (*number, raise)
+        };
         let raise: Vec<_> = partitions.iter().map(raise).collect();
         let cluster = self.cluster.get_mut();
         let answers = cluster.read(raise)?;

@@ -33,6 +33,10 @@ use crate::redis::simulated::{SHARDS, SimRedis};
 /// How long it takes at most to strike somebody on purpose, and until that is over.
 const STRIKE_LASTS: Duration = Duration::from_secs(30);
 
+/// What could not be done is tried again after this, and after servers were waited for, for so long at most.
+const AGAIN: Duration = Duration::from_millis(20);
+const PATIENCE_US: u64 = 300_000;
+
 /// One life of an agent.
 pub(super) struct Process {
     pub(super) agent: Agent,
@@ -142,7 +146,7 @@ impl Sim<'_> {
     pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
         let clock = self.clock(index);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        note_event(&mut self.trace, self.now, index, &event);
+        self.trace.note_event(self.now, index, &event);
         let mut actions = Vec::new();
         process.agent.step(clock, event, &mut actions);
         self.perform(index, actions)
@@ -181,9 +185,9 @@ impl Sim<'_> {
     }
 
     /// The keeper has something to do.
-    fn wake_keeper(&mut self, index: usize) {
+    fn wake_keeper(&mut self, index: usize, after: Duration) {
         let life = self.stations[index].life;
-        let wait = self.latency(index);
+        let wait = after + self.latency(index);
         let Some(process) = &mut self.stations[index].process else { return };
         if !std::mem::replace(&mut process.works, true) {
             self.after(wait, Happening::ToProcess(index, life, ToProcess::Work));
@@ -219,7 +223,9 @@ impl Sim<'_> {
             self.tell(index, event)?;
         }
         if !is_idle {
-            self.wake_keeper(index);
+            // It waits for servers for a while before it gives up, and then tries again.
+            let wait = AGAIN + Duration::from_micros(self.random.below(PATIENCE_US));
+            self.wake_keeper(index, wait);
         }
         Ok(())
     }
@@ -351,7 +357,7 @@ impl Sim<'_> {
         let life = self.stations[index].life;
         let clock = self.clock(index);
         for action in actions {
-            note_action(&mut self.trace, self.now, index, &action);
+            self.trace.note_action(self.now, index, &action);
             let Some(process) = &self.stations[index].process else { return Ok(()) };
             let task = match Task::of(action, process.agent.calendar(clock)) {
                 Ok(task) => Some(self.with_bugs(index, task)),
@@ -359,7 +365,7 @@ impl Sim<'_> {
             };
             if let (Some(task), Some(process)) = (task, &mut self.stations[index].process) {
                 process.keeper.push(task);
-                self.wake_keeper(index);
+                self.wake_keeper(index, Duration::ZERO);
             }
         }
         Ok(())
@@ -588,37 +594,5 @@ impl Sim<'_> {
             }
         }
         Task::Write { ticket, record }
-    }
-}
-
-fn note_event(trace: &mut super::Trace<'_>, at: Mono, index: usize, event: &Event) {
-    match event {
-        Event::Recorded { ticket, .. } => trace.note(at, format_args!("{index} recorded {ticket:?}")),
-        Event::Shared(SharedEvent::Leased { number, incarnation, leases }) => {
-            let held =
-                leases.iter().map(|(id, lease)| (id, lease.incarnation, lease.number, lease.held.len()));
-            let held: Vec<_> = held.collect();
-            trace.note(at, format_args!("{index} leased {number} {incarnation:?} {held:?}"));
-        }
-        Event::Shared(SharedEvent::TookOver { partitions, stored, .. }) => {
-            trace.note(at, format_args!("{index} took over {} {stored:?}", partitions.len()));
-        }
-        Event::Shared(SharedEvent::LetGo { partitions, .. }) => {
-            trace.note(at, format_args!("{index} has let go {}", partitions.len()));
-        }
-        other => trace.note(at, format_args!("{index} {other:?}")),
-    }
-}
-
-fn note_action(trace: &mut super::Trace<'_>, at: Mono, index: usize, action: &Action) {
-    match action {
-        Action::Admit { record, .. } => trace.note(at, format_args!("{index} admit {:?}", record.found())),
-        Action::Shared(SharedAction::TakeOver { partitions, .. }) => {
-            trace.note(at, format_args!("{index} take over {}", partitions.len()));
-        }
-        Action::Shared(SharedAction::LetGo { partitions, .. }) => {
-            trace.note(at, format_args!("{index} let go {}", partitions.len()));
-        }
-        other => trace.note(at, format_args!("{index} {other:?}")),
     }
 }

@@ -154,7 +154,7 @@ impl Sim<'_> {
     pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
         let clock = self.clock(index);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        note_event(&mut self.trace, self.now, index, &event);
+        self.trace.note_event(self.now, index, &event);
         let mut actions = Vec::new();
         process.agent.step(clock, event, &mut actions);
         self.perform(index, actions)
@@ -194,7 +194,7 @@ impl Sim<'_> {
             (Promise::NothingLost, format!("the store of agent {index} cannot be used: {error}"))
         };
         for action in actions {
-            note_action(&mut self.trace, self.now, index, &action);
+            self.trace.note_action(self.now, index, &action);
             let Some(process) = &mut self.stations[index].process else { return Ok(()) };
             let answers = &mut process.answers;
             match action {
@@ -473,8 +473,10 @@ impl Sim<'_> {
                 Record::Released { tokens, .. } if !tokens.is_empty() => self.reach("tokens given up"),
                 Record::Members(_) => self.reach("the list of members changed"),
                 Record::Tokens(tokens) => {
-                    let kept = |host: &HostPlan| partition_of_address(AddressKey::of(host.address));
-                    let has_changed = |host| tokens.iter().any(|(partition, _)| *partition == kept(host));
+                    let has_changed = |host: &HostPlan| {
+                        let kept = partition_of_address(AddressKey::of(host.address));
+                        tokens.iter().any(|(partition, _)| *partition == kept)
+                    };
                     if self.plan.hosts.iter().any(has_changed) {
                         self.reach("an address with another keeper");
                     }
@@ -501,22 +503,5 @@ impl Sim<'_> {
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         process.sync_due = false;
         process.writer.sync().map_err(|error| (Promise::Bounded, error.to_string()))
-    }
-}
-
-fn note_event(trace: &mut super::Trace<'_>, at: Mono, index: usize, event: &Event) {
-    match event {
-        Event::Recorded { ticket, .. } => trace.note(at, format_args!("{index} recorded {ticket:?}")),
-        Event::Reread { records, .. } => trace.note(at, format_args!("{index} reread {}", records.len())),
-        Event::Exported { to, .. } => trace.note(at, format_args!("{index} exported {to:?}")),
-        other => trace.note(at, format_args!("{index} {other:?}")),
-    }
-}
-
-/// Places in the journal are left out where records are: they are long.
-fn note_action(trace: &mut super::Trace<'_>, at: Mono, index: usize, action: &Action) {
-    match action {
-        Action::Admit { record, .. } => trace.note(at, format_args!("{index} admit {:?}", record.found())),
-        other => trace.note(at, format_args!("{index} {other:?}")),
     }
 }
