@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::site::{AGAIN, Reply};
 use super::{Action, Agent};
+use crate::assign::partition_of;
 use crate::frontier::Place;
 use crate::limits::{HANDOVER_PARTITIONS_MAX, UNSETTLED_MAX};
 use crate::record::Record;
@@ -277,7 +278,7 @@ impl Agent {
             Some(next) => self.export(from, Some(next), out),
             None => {
                 handover.stage = Stage::Releasing;
-                let partitions = std::mem::take(&mut handover.partitions);
+                let partitions = handover.partitions.clone();
                 let me = self.site.me();
                 let passed = |partition: u16| {
                     let Token { holder, epoch } = self.site.token(partition);
@@ -310,10 +311,10 @@ impl Agent {
     pub(super) fn on_move(
         &mut self,
         from: AgentId,
-        id: (u64, u64),
-        part: u32,
+        (id, part): ((u64, u64), u32),
         owed: Vec<u16>,
         moved: Moved,
+        now: Now,
         out: &mut Vec<Action>,
     ) {
         if owed.iter().any(|partition| self.site.is_handed_over(*partition)) {
@@ -326,6 +327,9 @@ impl Agent {
         if !others.is_empty() {
             // It would be left here. If this agent has yet to be given some, the part comes again.
             return self.send(from, Message::Outdated(others), out);
+        }
+        if self.crosses(&moved, now) {
+            return;
         }
         let is_known = self.site.arriving.get(&from).is_some_and(|arriving| arriving.id == id);
         if !is_known || part == 0 && self.site.arriving[&from].durable > 0 {
@@ -344,6 +348,22 @@ impl Agent {
         arriving.next += 1;
         let ticket = self.write(Record::Moved { from, moved }, None, None, out);
         self.site.replies.insert(ticket, Reply::Moved(from, id, part));
+    }
+
+    /// What comes of a partition that this agent owes must not be forgotten with the debt: what is on its way begins anew, and
+    /// then takes it along, or is not needed any more. Says whether that is too late.
+    fn crosses(&mut self, moved: &Moved, now: Now) -> bool {
+        let came: Partitions = moved.hosts.iter().map(|host| partition_of(&host.host)).collect();
+        let is_owed = |partition: &u16| came.contains(*partition) && self.site.owes(*partition);
+        let crossed =
+            self.site.handovers.iter().filter(|(_, leaving)| leaving.partitions.iter().any(is_owed));
+        let crossed: Vec<(AgentId, bool)> =
+            crossed.map(|(to, leaving)| (*to, matches!(leaving.stage, Stage::Releasing))).collect();
+        if crossed.iter().any(|(_, is_too_late)| *is_too_late) {
+            return true;
+        }
+        crossed.into_iter().for_each(|(to, _)| self.give_up_handover(to, now));
+        false
     }
 
     /// A part is durable here.

@@ -310,7 +310,7 @@ impl Agent {
             Message::Delivered { batch } => self.on_delivered(from, batch),
             Message::Move { handover, part, owed, at, moved } => {
                 let moved = moved.translated(at, now.wall);
-                self.on_move(from, handover, part, owed, moved, out);
+                self.on_move(from, (handover, part), owed, moved, now, out);
             }
             Message::Moved { handover, part } => self.on_moved(from, handover, part, now, out),
             Message::MoveAgain { handover } => self.on_move_again(from, handover, now, out),

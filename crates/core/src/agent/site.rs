@@ -307,7 +307,10 @@ impl Site {
 
     /// Partitions whose tokens were made anew elsewhere, and of which something is here.
     pub(super) fn owing(&self) -> Vec<u16> {
-        self.owing.iter().collect()
+        let me = self.me();
+        // Those that are known to be lost and are not written down yet, too.
+        let lost = self.held.iter().filter(|partition| self.tokens.get(*partition).holder != me);
+        self.owing.iter().chain(lost).collect()
     }
 
     /// Whether a partition may be handed over to an agent: not while it has something of its own of it to give away.
