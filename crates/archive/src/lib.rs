@@ -34,6 +34,7 @@ pub use http::payload;
 pub use pack::Compression;
 pub use reader::{
     BLOCK_BYTES_MAX, RECORD_HEAD_BYTES_MAX, ReadError, Reader, Record, RecordHead, locate, read_record,
+    read_record_of,
 };
 pub use record::{Capture, Content, Truncated};
 pub use recover::{Recovery, Repair, recover};

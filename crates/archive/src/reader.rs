@@ -330,10 +330,14 @@ pub fn locate(disk: &dyn Disk, dir: &Path, pointer: &Pointer) -> Result<PathBuf,
 
 /// Reads the record that a pointer names. What was appended is there to be read once it is flushed.
 pub fn read_record(disk: &dyn Disk, dir: &Path, pointer: &Pointer) -> Result<Record, Error> {
-    let path = locate(disk, dir, pointer)?;
-    let file = disk.open(&path, Mode::Read).map_err(Error::io("open", &path))?;
+    read_record_of(disk, &locate(disk, dir, pointer)?, pointer)
+}
+
+/// The same, of the file that holds it.
+pub fn read_record_of(disk: &dyn Disk, path: &Path, pointer: &Pointer) -> Result<Record, Error> {
+    let file = disk.open(path, Mode::Read).map_err(Error::io("open", path))?;
     let bytes = Cursor::new(file, pointer.offset).take(u64::from(pointer.length));
-    let wrong = |source| Error::Read { path: path.clone(), source };
+    let wrong = |source| Error::Read { path: path.to_owned(), source };
     let mut reader = Reader::new(BufReader::new(bytes));
     let cut = || wrong(ReadError::Cut { offset: pointer.offset });
     let mut head = reader.next().map_err(wrong)?.ok_or_else(cut)?;

@@ -66,6 +66,19 @@ pub enum Record {
         /// What it knows.
         moved: Moved,
     },
+    /// What this agent still knew of partitions whose tokens were made anew is durable with whoever held them.
+    Recovered(Recovered),
+}
+
+/// What was still known of partitions that were lost with an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// The partitions, and how often their tokens had been made anew.
+    pub partitions: Vec<(u16, u32)>,
+    /// Pages that had been fetched here,
+    pub pages: u64,
+    /// and links to them, or what else had led to them.
+    pub urls: u64,
 }
 
 /// URLs that another agent found.

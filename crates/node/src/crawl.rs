@@ -47,6 +47,7 @@ use crate::display::Display;
 use crate::dns::{self, Resolver};
 use crate::fetch::{Captured, FetchConfig, Outcome, SetupError};
 use crate::fetch_log::Attempt;
+use crate::looking_back::LookingBack;
 use crate::metrics::{self, Metrics};
 use crate::shard::Shards;
 use crate::shared::{self, Gathered, Health, Said, SharedStore};
@@ -182,6 +183,7 @@ struct Run {
     /// The store has failed, and that was said.
     failed: bool,
     dir: PathBuf,
+    looking_back: LookingBack,
     /// The totals when this run began.
     before: Totals,
 }
@@ -243,6 +245,7 @@ impl Run {
             unkept: false,
             failed: false,
             dir: dir.to_owned(),
+            looking_back: LookingBack::new(config),
         })
     }
 
@@ -409,6 +412,7 @@ impl Run {
                 Action::End(reason) => {
                     self.ended.get_or_insert(reason);
                 }
+                Action::LookBack { from, until, with_answers } => self.look_back(from, until, with_answers),
                 of_store => self.ask_store(of_store),
             }
         }
@@ -424,6 +428,29 @@ impl Run {
             },
             Base::Shared(shared) => shared.perform(action, self.agent.calendar(now)),
         }
+    }
+
+    /// Reads records again, and on another thread the answers that they are about.
+    fn look_back(&mut self, from: u64, until: u64, with_answers: bool) {
+        let Base::Own(own) = &self.base else { return };
+        let (records, next) = match own.kept_records(from, until) {
+            Ok(read) => read,
+            Err(error) => return self.fail(&WriteError::Store(error)),
+        };
+        if !with_answers {
+            let looked = records.into_iter().map(|(place, record)| (place, record, None)).collect();
+            self.answers.push_back(Event::LookedBack { looked, next });
+            return;
+        }
+        let (reader, dir, inputs) =
+            (self.looking_back.clone(), directory::archive(&self.dir), self.inputs.clone());
+        let reading = tokio::task::spawn_blocking(move || reader.read(&RealDisk, &dir, records, next));
+        tokio::task::spawn_local(async move {
+            // An answer that makes a parser panic must not end the crawl: it and its neighbours lead nowhere then.
+            let (looked, next) = reading.await.unwrap_or((Vec::new(), next));
+            // The loop may have ended; then nobody needs them.
+            let _ = inputs.send(Input::Event(Event::LookedBack { looked, next }));
+        });
     }
 
     /// An answer could not be kept: settles what is in flight and ends.

@@ -14,6 +14,7 @@ pub mod display;
 pub mod dns;
 pub mod fetch;
 pub mod fetch_log;
+pub mod looking_back;
 mod lost_pages;
 pub mod memo;
 pub mod metrics;

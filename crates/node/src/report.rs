@@ -9,7 +9,7 @@ use nephila_core::agent::{
     Acquaintance, Differing, HostCounts, HostView, MemberView, SiteView, Status, StopReason,
 };
 use nephila_core::record::{Block, Failure, How, Pointer};
-use nephila_core::site::Difference;
+use nephila_core::site::{Difference, Figures};
 use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use serde::{Deserialize, Serialize};
@@ -380,10 +380,12 @@ fn site_words(view: &SiteView, running: bool) -> String {
     if !running {
         return "nothing runs there; what this agent knew last of its site".to_owned();
     }
-    let mut text = match view.misplaced + view.owing + view.handovers {
-        0 => "site settled".to_owned(),
+    let mut text = match (view.misplaced + view.owing + view.handovers, view.unrecovered) {
+        (0, 0) => "site settled".to_owned(),
+        (0, _) => "site looking for what is still known of hosts that were lost".to_owned(),
         _ => "site moving hosts to whom they should be with".to_owned(),
     };
+    text.push_str(&lost_words(&view.members));
     for MemberView { member, is_well, held, .. } in view.members.iter().filter(|of| of.held > 0) {
         let name = &member.name;
         let partitions = counted(*held as u64, "partition", "partitions");
@@ -403,6 +405,25 @@ fn site_words(view: &SiteView, running: bool) -> String {
     text
 }
 
+/// What was lost with agents that are forgotten, and what of it others had copies of.
+fn lost_words(members: &[MemberView]) -> String {
+    let gone = members.iter().filter(|of| of.member.is_gone());
+    let sum = |figure: &dyn Fn(&Figures) -> u64| gone.clone().map(|of| figure(&of.figures)).sum::<u64>();
+    let (pages, urls) = (sum(&|figures| figures.pages), sum(&|figures| figures.urls));
+    if pages + urls == 0 {
+        return String::new();
+    }
+    let all = |figure: &dyn Fn(&Figures) -> u64| members.iter().map(|of| figure(&of.figures)).sum::<u64>();
+    let again = all(&|figures| figures.recovered_pages);
+    format!(
+        "\nwith forgotten agents went {} and {}; of that others had fetched {} and found {} again",
+        counted(pages, "page", "pages"),
+        counted(urls, "known URL", "known URLs"),
+        counted(again, "page", "pages"),
+        counted(all(&|figures| figures.recovered_urls), "URL", "URLs"),
+    )
+}
+
 /// The agents of a site, as an answer; `running` is false when they were read from the files of an agent that does not run.
 pub fn site(view: &SiteView, running: bool) -> Response {
     let mut text = site_words(view, running);
@@ -414,25 +435,30 @@ pub fn site(view: &SiteView, running: bool) -> Response {
     if !view.members.is_empty() {
         let _ = writeln!(
             text,
-            "{:width$}  {:16}  {:21}  {:>8}  {:>10}  state",
-            "agent", "number", "address", "capacity", "partitions"
+            "{:width$}  {:16}  {:21}  {:>8}  {:>10}  {:>12}  {:>12}  state",
+            "agent", "number", "address", "capacity", "partitions", "pages", "URLs"
         );
     }
-    for MemberView { id, member, is_well, held } in &view.members {
+    for MemberView { id, member, is_well, held, figures } in &view.members {
         let state = match (member.is_gone(), is_well) {
             (true, _) => "forgotten",
             _ if !running => "joined",
             (_, false) => "silent",
             _ => "well",
         };
+        // Of an agent that was not heard of nothing is known.
+        let is_known = *figures != Figures::default();
+        let figure = |figure: u64| if is_known { count(figure) } else { "-".to_owned() };
         let this_one = if *id == view.me { " (this one)" } else { "" };
         let _ = writeln!(
             text,
-            "{:width$}  {id}  {:21}  {:>8}  {:>10}  {state}{this_one}",
+            "{:width$}  {id}  {:21}  {:>8}  {:>10}  {:>12}  {:>12}  {state}{this_one}",
             member.name,
             member.address,
             member.capacity,
             count(*held as u64),
+            figure(figures.pages),
+            figure(figures.urls),
         );
     }
     let mut json = json!({ "schema": 1, "running": running, "begun": !view.members.is_empty() });
@@ -691,7 +717,7 @@ mod tests {
             let (name, address) = (name.to_owned(), format!("{name}:7946"));
             let member =
                 Member { name, address, capacity: 1, version: 1, life: 1, forgotten: u32::from(is_gone) };
-            MemberView { id: number.into(), member, is_well, held }
+            MemberView { id: number.into(), member, is_well, held, figures: Figures::default() }
         };
         let view = |members| SiteView {
             me: 1.into(),
@@ -702,6 +728,7 @@ mod tests {
             held: 1,
             misplaced: 0,
             owing: 0,
+            unrecovered: 0,
             handovers: 0,
             is_delivering: false,
             turns: 0,

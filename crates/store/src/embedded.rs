@@ -499,6 +499,10 @@ impl OwnStore for EmbeddedStore {
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
         self.records.range(from, until)
     }
+
+    fn kept_records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)> {
+        self.records.kept(from, until)
+    }
 }
 
 /// The journal of an older version is not read.

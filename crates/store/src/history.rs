@@ -253,6 +253,21 @@ impl History {
         zstd::bulk::decompress(&packed, bytes).map_err(|_| self.corrupt(block.first, "it cannot be unpacked"))
     }
 
+    /// Passes on the frames of one block from a place on, and says the place behind them.
+    pub(crate) fn block(&self, from: u64, each: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+        let at = self.blocks.partition_point(|block| block.first <= from).saturating_sub(1);
+        let Some(block) = self.blocks.get(at) else { return Ok(self.end) };
+        let frames = self.unpack(block)?;
+        let mut rest = &frames[..];
+        while let Some((place, payload, next)) = split(rest) {
+            if place >= from {
+                each(place, payload)?;
+            }
+            rest = next;
+        }
+        Ok(self.blocks.get(at + 1).map_or(self.end, |next| next.first))
+    }
+
     /// What is kept of the payload at a place.
     pub(crate) fn frame(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
         let gone = || self.corrupt(place, "nothing is kept of this record");

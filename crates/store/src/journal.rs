@@ -10,8 +10,8 @@ use nephila_disk::Disk;
 use serde::Deserialize;
 
 use crate::frontier::Texts;
-use crate::log::{self, Log, LogReader};
-use crate::{Error, PlacedRecord, Result};
+use crate::log::{self, Log};
+use crate::{Error, LogReader, PlacedRecord, Result};
 
 /// How long a segment gets.
 pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
@@ -121,6 +121,17 @@ impl Records {
         Ok((records, place))
     }
 
+    /// What is kept of all records from one place to another, of some of them at least, and the place behind these unless that is
+    /// all.
+    pub(crate) fn kept(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)> {
+        let mut records = Vec::new();
+        let behind = self.log.read_on(from, until, RANGE_BYTES, &mut |place, payload| {
+            records.push((place, Box::new(decode(place, payload)?)));
+            Ok(())
+        })?;
+        Ok((records, Some(behind).filter(|behind| *behind <= until)))
+    }
+
     /// Asks the record at a place, which is read once if it is asked again and again.
     fn ask<T>(&self, place: u64, question: impl FnOnce(&Record) -> T) -> Result<T> {
         let mut last = self.last.borrow_mut();
@@ -155,12 +166,11 @@ pub(crate) fn decode(place: u64, payload: &[u8]) -> Result<Record> {
     })
 }
 
-/// What is kept of a record when nobody folds it any more: all but its links. What a seed leads to stays, because the scope
-/// follows from it.
+/// What is kept of a record when nobody folds it any more: all but its links. Seeds and what they lead to stay: the scope follows
+/// from them, and of what an agent knew that is gone they may be what is left.
 pub(crate) fn shorten(payload: &[u8], out: &mut Vec<u8>) {
     let Ok(mut record) = postcard::from_bytes::<Record>(payload) else { return };
     match &mut record {
-        Record::Seeds(found) => found.clear(),
         Record::Settled(settled) => settled.found.retain(|found| found.how == How::Seed),
         Record::Robots(robots) => robots.found.clear(),
         _ => {}

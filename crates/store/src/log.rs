@@ -24,15 +24,13 @@
 //!   places that were given out stay right.
 //! - After a sync that fails nothing is accepted any more: the kernel may have dropped the pages and say yes next time.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nephila_disk::{Disk, File, Mode};
 
-use crate::history::History;
 use crate::{Error, Result};
 
 /// The longest payload that a frame may have. Sitemaps are the longest records and stay below a third of it; long lists of
@@ -44,7 +42,7 @@ const FRAME_HEAD_BYTES: usize = 8;
 const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 const MAGIC: [u8; 8] = *b"NEPHILAJ";
-pub(crate) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 6;
 const HEAD_BYTES: usize = 24;
 /// An append flushes first when this much is waiting.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
@@ -52,8 +50,6 @@ const BUFFER_BYTES_MAX: usize = 8 << 20;
 const FRAME_BYTES_USUAL: usize = 4 << 10;
 /// How much is read at once when all is read.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Segments that are kept open for reading.
-const OPEN_MAX: usize = 64;
 
 /// The writing half.
 pub struct Log {
@@ -412,51 +408,6 @@ fn damaged_path(disk: &dyn Disk, dir: &Path, place: u64) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The reading half: frames at their places, in the journal and in its [history](crate::history).
-pub struct LogReader {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
-    segments: RefCell<BTreeMap<u64, Segment>>,
-    /// The file of old records that was last read.
-    history: RefCell<Option<History>>,
-}
-
-impl LogReader {
-    /// Reads the log in `dir`.
-    pub fn new(disk: Arc<dyn Disk>, dir: &Path) -> LogReader {
-        LogReader { disk, dir: dir.to_owned(), segments: RefCell::default(), history: RefCell::default() }
-    }
-
-    /// The payload of the frame at a place where one is known to be and was flushed; of an old one what is kept of it.
-    pub fn read(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
-        let mut history = self.history.borrow_mut();
-        if let Some(history) = history.as_ref().filter(|history| history.holds(place)) {
-            return history.frame(place, payload);
-        }
-        let mut segments = self.segments.borrow_mut();
-        let held = segments.range(..=place).next_back().is_some_and(|(_, segment)| segment.holds(place));
-        if !held {
-            let starts = starts(&*self.disk, &self.dir)?;
-            let missing =
-                || Error::Corrupt { path: self.dir.clone(), place, what: "no segment holds this place" };
-            let Some(at) = starts.partition_point(|start| *start <= place).checked_sub(1) else {
-                let found = History::open(&*self.disk, &self.dir, place)?.ok_or_else(missing)?;
-                return history.insert(found).frame(place, payload);
-            };
-            let mut segment = Segment::open(&*self.disk, &self.dir, starts[at])?.ok_or_else(missing)?;
-            segment.end = starts.get(at + 1).copied();
-            if segments.len() >= OPEN_MAX {
-                segments.pop_first();
-            }
-            segments.insert(starts[at], segment);
-        }
-        match segments.range(..=place).next_back() {
-            Some((_, segment)) => segment.frame(place, payload),
-            None => unreachable!("it was just put there"),
-        }
-    }
-}
-
 /// How far it is from a frame with this payload to the next.
 pub(crate) fn frame_bytes(payload: &[u8]) -> u64 {
     (FRAME_HEAD_BYTES + payload.len()) as u64
@@ -468,7 +419,7 @@ pub(crate) struct Segment {
     path: PathBuf,
     start: u64,
     /// The place behind it, if it is not written to any more.
-    end: Option<u64>,
+    pub(crate) end: Option<u64>,
     /// It holds the places before this one at least.
     seen: Cell<u64>,
 }
@@ -494,7 +445,7 @@ impl Segment {
     }
 
     /// Whether a place is in it: an open one may have ended meanwhile, or have grown.
-    fn holds(&self, place: u64) -> bool {
+    pub(crate) fn holds(&self, place: u64) -> bool {
         if let Some(end) = self.end {
             return place < end;
         }
@@ -506,7 +457,7 @@ impl Segment {
         place < self.seen.get()
     }
 
-    fn frame(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn frame(&self, place: u64, payload: &mut Vec<u8>) -> Result<()> {
         let corrupt = |what| Error::Corrupt { path: self.path.clone(), place, what };
         let offset = HEAD_BYTES as u64 + (place - self.start);
         let io = |source| Error::io("read", &self.path)(source);

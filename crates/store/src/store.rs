@@ -92,6 +92,10 @@ pub trait OwnStore: Store {
     /// Records from one place to another that found URLs, with all that they found; as many as it likes, and the place behind
     /// them. To be called only for places that a snapshot was told to keep.
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)>;
+
+    /// What is kept of all records from one place to another; as many as it likes, and where to go on, unless that is all. An
+    /// old record may come without its links.
+    fn kept_records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)>;
 }
 
 /// A record and its place.

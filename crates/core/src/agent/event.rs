@@ -92,6 +92,13 @@ pub enum Event {
         /// Where to go on: behind them and others that found none.
         next: u64,
     },
+    /// The answer to [`Action::LookBack`].
+    LookedBack {
+        /// Records, their places, and the archived answers that they are about.
+        looked: Vec<(u64, Box<Record>, Option<Box<Answer>>)>,
+        /// Where to go on, unless this is the end.
+        next: Option<u64>,
+    },
     /// From the store that agents share.
     Shared(SharedEvent),
     /// Time has passed.
@@ -191,6 +198,15 @@ pub enum Action {
         from: u64,
         /// and of the last.
         until: u64,
+    },
+    /// Read what is kept of all records once more; answered by [`Event::LookedBack`].
+    LookBack {
+        /// The place to go on from.
+        from: u64,
+        /// The place of the last one that counts.
+        until: u64,
+        /// Whether the archived answers are to be read too.
+        with_answers: bool,
     },
     /// To the store that agents share.
     Shared(SharedAction),

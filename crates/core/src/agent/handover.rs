@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::site::{AGAIN, Reply};
+use super::site::{AGAIN, Reply, Site};
 use super::{Action, Agent};
 use crate::assign::partition_of;
 use crate::frontier::Place;
@@ -17,7 +17,9 @@ use crate::site::{AgentId, Message, Moved, Partitions, Token};
 use crate::time::{Mono, Now};
 
 /// A handover to an agent that is silent for so long is given up.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// What one agent may pass on at the same time.
+const ARRIVING_MAX: usize = 4;
 /// How often it is looked whether nothing is under way any more.
 pub(super) const QUIET_EVERY: Duration = Duration::from_millis(20);
 
@@ -57,13 +59,25 @@ enum Stage {
 }
 
 /// What comes from one agent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Arriving {
-    id: (u64, u64),
     /// The next part to be written down.
     next: u32,
     /// Parts before this one are durable.
     durable: u32,
+}
+
+impl Site {
+    /// Another agent begins to pass something on. Few such things are under way at once: the oldest is given up, and begins anew.
+    fn begin_arriving(&mut self, key: (AgentId, (u64, u64))) {
+        let of_it = (key.0, (0, 0))..=(key.0, (u64::MAX, u64::MAX));
+        let others: Vec<_> =
+            self.arriving.range(of_it).map(|(key, _)| *key).filter(|other| *other != key).collect();
+        if others.len() >= ARRIVING_MAX {
+            self.arriving.remove(&others[0]);
+        }
+        self.arriving.insert(key, Arriving::default());
+    }
 }
 
 impl Agent {
@@ -155,7 +169,10 @@ impl Agent {
                 Stage::Freezing { look_at } if now.mono >= *look_at => {
                     *look_at = now.mono + QUIET_EVERY;
                     let partitions = handover.partitions.clone();
-                    if self.clear_bench(&partitions.iter().copied().collect(), now, out) {
+                    // What has come is to go with the rest.
+                    if !self.is_still_coming(&partitions)
+                        && self.clear_bench(&partitions.iter().copied().collect(), now, out)
+                    {
                         self.export(to, None, out);
                     }
                 }
@@ -262,6 +279,9 @@ impl Agent {
         now: Now,
         out: &mut Vec<Action>,
     ) {
+        if self.on_recovered_part(from, id, part, now) {
+            return;
+        }
         let Some(handover) = self.site.handovers.get_mut(&from) else { return };
         let Stage::Sending { next, .. } = &mut handover.stage else { return };
         if handover.id != id || handover.part != part {
@@ -293,6 +313,9 @@ impl Agent {
 
     /// The other agent has lost parts: from the beginning.
     pub(super) fn on_move_again(&mut self, from: AgentId, id: (u64, u64), now: Now, out: &mut Vec<Action>) {
+        if self.renumber_recovery(from, id) {
+            return;
+        }
         let Some(handover) = self.site.handovers.get_mut(&from) else { return };
         if handover.id == id && matches!(handover.stage, Stage::Sending { .. }) {
             handover.part = 0;
@@ -331,14 +354,15 @@ impl Agent {
         if self.crosses(&moved, now) {
             return;
         }
-        let is_known = self.site.arriving.get(&from).is_some_and(|arriving| arriving.id == id);
-        if !is_known || part == 0 && self.site.arriving[&from].durable > 0 {
+        let key = (from, id);
+        let known = self.site.arriving.get(&key);
+        if known.is_none_or(|arriving| part == 0 && arriving.durable > 0) {
             if part > 0 {
                 return self.send(from, Message::MoveAgain { handover: id }, out);
             }
-            self.site.arriving.insert(from, Arriving { id, next: 0, durable: 0 });
+            self.site.begin_arriving(key);
         }
-        let Some(arriving) = self.site.arriving.get_mut(&from) else { return };
+        let Some(arriving) = self.site.arriving.get_mut(&key) else { return };
         if part < arriving.durable {
             return self.send(from, Message::Moved { handover: id, part }, out);
         }
@@ -346,8 +370,28 @@ impl Agent {
             return;
         }
         arriving.next += 1;
+        self.write_moved(from, id, part, moved, out);
+    }
+
+    /// Writes down a part of what another agent knows, or this one knew.
+    pub(super) fn write_moved(
+        &mut self,
+        from: AgentId,
+        id: (u64, u64),
+        part: u32,
+        moved: Moved,
+        out: &mut Vec<Action>,
+    ) {
+        let of = moved.hosts.iter().map(|host| partition_of(&host.host)).collect();
         let ticket = self.write(Record::Moved { from, moved }, None, None, out);
-        self.site.replies.insert(ticket, Reply::Moved(from, id, part));
+        self.site.replies.insert(ticket, Reply::Moved { from, id, part, of });
+    }
+
+    /// Whether something of these partitions has come and is not durable yet.
+    fn is_still_coming(&self, partitions: &[u16]) -> bool {
+        self.site.replies.values().any(|reply| {
+            matches!(reply, Reply::Moved { of, .. } if partitions.iter().any(|partition| of.contains(*partition)))
+        })
     }
 
     /// What comes of a partition that this agent owes must not be forgotten with the debt: what is on its way begins anew, and
@@ -374,7 +418,7 @@ impl Agent {
         part: u32,
         out: &mut Vec<Action>,
     ) {
-        if let Some(arriving) = self.site.arriving.get_mut(&from).filter(|arriving| arriving.id == id) {
+        if let Some(arriving) = self.site.arriving.get_mut(&(from, id)) {
             arriving.durable = arriving.durable.max(part + 1);
         }
         self.send(from, Message::Moved { handover: id, part }, out);

@@ -52,7 +52,8 @@ impl Agent {
             return self.next_lease_wake();
         }
         let Site { next_beat, outbox, keeper, turns, .. } = &self.site;
-        let wakes = [self.next_handover_wake(), outbox.next_wake(), keeper.next_wake(), turns.next_wake()];
+        let (handover, recovery) = (self.next_handover_wake(), self.next_recovery_wake());
+        let wakes = [handover, recovery, outbox.next_wake(), keeper.next_wake(), turns.next_wake()];
         wakes.into_iter().flatten().min().map_or(Some(*next_beat), |at| Some(at.min(*next_beat)))
     }
 
@@ -100,6 +101,7 @@ impl Agent {
             }
         }
         self.tend_handovers(now, out);
+        self.tend_recovery(now, out);
         self.tend_outbox(now, out);
         self.exchange_turns(now, out);
     }
@@ -124,7 +126,8 @@ impl Agent {
 
     fn beat(&mut self, now: Now, out: &mut Vec<Action>) {
         let (members, wishes) = (self.site.members.digest(), self.site.wishes.digest());
-        let beat = Message::Beat { run: self.runs, members, wishes, holds: self.site.holds };
+        let (run, holds, figures) = (self.runs, self.site.holds, self.figures());
+        let beat = Message::Beat { run, members, wishes, holds, figures };
         self.site.beats += 1;
         if self.site.beats.is_multiple_of(BEATS_TO_GONE) {
             // They may be at work all the same, and not know of it.
@@ -153,6 +156,7 @@ impl Agent {
         if !self.site.is_placed {
             self.begin_handovers(now);
         }
+        self.begin_recovery(now);
     }
 
     /// Forgets agents that were silent for too long, if there is such a thing. Who hears of nobody cannot tell whether the others
@@ -226,7 +230,7 @@ impl Agent {
         for (partition, _) in &mine {
             self.site.came.insert(*partition, now.mono + MINTED_WAIT);
         }
-        let tokens = mine.into_iter().map(|(at, token)| (at, Token { holder: me, epoch: token.epoch + 1 }));
+        let tokens = mine.into_iter().map(|(at, token)| (at, token.anew(me)));
         self.write(Record::Tokens(tokens.collect()), None, None, out);
     }
 
@@ -285,7 +289,8 @@ impl Agent {
         match message {
             Message::Hello(_) | Message::Members(_) | Message::Differs(_) | Message::Offer { .. } => {}
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
-            Message::Beat { run, members, wishes, holds } => {
+            Message::Beat { run, members, wishes, holds, figures } => {
+                self.site.figures.insert(from, figures);
                 let peer = self.site.peers.entry(from).or_default();
                 peer.said = Some((run, holds));
                 let asks = peer.said != peer.known;
@@ -519,6 +524,10 @@ impl Agent {
                 self.released(*to, tokens, out);
                 self.site.outbox.moves(self.site.me(), *to);
             }
+            Record::Recovered(recovered) => {
+                self.site.take_recovered(recovered);
+                self.are_recovered();
+            }
             Record::RunStarted { .. } => self.run_is_durable(now),
             Record::Moved { moved, .. } => {
                 // Another agent may have done what is about to be asked for.
@@ -535,7 +544,10 @@ impl Agent {
         }
         match self.site.replies.remove(&ticket) {
             Some(Reply::Delivered(to, batch)) => self.send(to, Message::Delivered { batch }, out),
-            Some(Reply::Moved(to, handover, part)) => self.part_is_durable(to, handover, part, out),
+            Some(Reply::Moved { from, id, part, .. }) if from == self.site.me() => {
+                self.on_recovered_part(from, id, part, now);
+            }
+            Some(Reply::Moved { from, id, part, .. }) => self.part_is_durable(from, id, part, out),
             Some(Reply::Granted(to, tokens)) => self.send(to, Message::Granted { tokens }, out),
             None => {}
         }

@@ -20,6 +20,7 @@ mod lease;
 mod members;
 mod outbox;
 mod post;
+mod recovery;
 mod rules;
 mod settle;
 mod shared;
@@ -244,7 +245,9 @@ impl Agent {
             Record::Seeds(found) => self.widen_scope(found),
             Record::Arrived(arrived) => self.widen_scope(&arrived.found),
             Record::Moved { .. } => {}
-            Record::Members(_) | Record::Tokens(_) | Record::Released { .. } => self.site.replay(record),
+            Record::Members(_) | Record::Tokens(_) | Record::Released { .. } | Record::Recovered(_) => {
+                self.site.replay(record);
+            }
         }
     }
 
@@ -316,7 +319,8 @@ impl Agent {
                 self.on_admitted(decided, now);
                 self.on_exported(to, handover, moved, next, now, out);
             }
-            Event::Reread { records, next } => self.on_reread(records, next, out),
+            Event::Reread { records, next } => self.on_reread(records, next, now, out),
+            Event::LookedBack { looked, next } => self.on_looked_back(looked, next, now),
             Event::Shared(event) => self.on_shared(event, now, out),
             Event::Wake => {}
         }
@@ -332,21 +336,6 @@ impl Agent {
         let round = self.away.wake().filter(|_| self.stopping.is_none());
         let site = self.next_site_wake();
         [self.bench.next_alarm(), stop, time, ready, round, site].into_iter().flatten().min()
-    }
-
-    /// How many URLs are known and not settled.
-    pub fn waiting_urls(&self) -> u64 {
-        self.queue.max(0) as u64
-    }
-
-    /// The scope, with what redirects of seeds have added.
-    pub fn scope(&self) -> &Scope {
-        &self.scope
-    }
-
-    /// The settings.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     fn on_seeds(&mut self, urls: Vec<Url>, out: &mut Vec<Action>) {

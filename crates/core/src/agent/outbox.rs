@@ -24,6 +24,9 @@ const PARCEL_BYTES: usize = 64;
 /// an answer, however little is in it.
 const GATHER: Duration = Duration::from_millis(500);
 
+/// The wait between two parts of the journal that are read again: there is other work too.
+const READ_EVERY: Duration = Duration::from_millis(10);
+
 /// A URL on its way.
 #[derive(Clone, Debug)]
 struct Parcel {
@@ -98,13 +101,23 @@ pub(super) struct Outbox {
     routes: BTreeMap<AgentId, Route>,
     /// From where on the journal may hold what an earlier run has not delivered.
     pub(super) from: u64,
-    /// Whose part of the journal is being read again, and from where on each had missed something.
-    reading: Option<BTreeMap<AgentId, u64>>,
+    reading: Option<Reading>,
     /// Something has changed that may let what waits go on.
     look: bool,
     batches: u64,
     /// The place of the last record, once it is known.
     pub(super) last: Option<u64>,
+}
+
+/// The journal is being read again, part by part up to its end.
+#[derive(Debug)]
+struct Reading {
+    /// For whom, and from where on each had missed something.
+    of: BTreeMap<AgentId, u64>,
+    /// Who has missed something all the same, and where.
+    missed: BTreeMap<AgentId, u64>,
+    /// Where and when to go on, unless the store was asked.
+    next: Option<(u64, Mono)>,
 }
 
 impl Outbox {
@@ -132,6 +145,11 @@ impl Outbox {
         if let Some(lowest) = lowest {
             let route = self.routes.entry(to).or_default();
             route.behind = Some(route.behind.map_or(lowest, |behind| behind.min(lowest)));
+            if let Some(reading) = &mut self.reading {
+                // It may have been passed by.
+                let missed = reading.missed.entry(to).or_insert(lowest);
+                *missed = (*missed).min(lowest);
+            }
         }
         self.look = true;
     }
@@ -147,7 +165,8 @@ impl Outbox {
     }
 
     pub(super) fn next_wake(&self) -> Option<Mono> {
-        self.routes.values().filter_map(Route::next_wake).min()
+        let reading = self.reading.as_ref().and_then(|reading| reading.next).map(|(_, at)| at);
+        self.routes.values().filter_map(Route::next_wake).chain(reading).min()
     }
 }
 
@@ -204,11 +223,20 @@ impl Agent {
             }
         }
         let outbox = &mut self.site.outbox;
-        if let (None, Some(until)) = (&outbox.reading, outbox.last) {
-            outbox.look = false;
-            if let Some((from, _)) = behind.iter().min().copied() {
-                outbox.reading = Some(behind.into_iter().map(|(place, id)| (id, place)).collect());
-                out.push(Action::Reread { from, until });
+        let Some(until) = outbox.last else { return };
+        match &mut outbox.reading {
+            Some(reading) => {
+                if let Some((from, _)) = reading.next.take_if(|(_, at)| now.mono >= *at) {
+                    out.push(Action::Reread { from, until });
+                }
+            }
+            None => {
+                outbox.look = false;
+                if let Some((from, _)) = behind.iter().min().copied() {
+                    let of = behind.into_iter().map(|(place, id)| (id, place)).collect();
+                    outbox.reading = Some(Reading { of, missed: BTreeMap::new(), next: None });
+                    out.push(Action::Reread { from, until });
+                }
             }
         }
     }
@@ -234,14 +262,18 @@ impl Agent {
     }
 
     /// Records were read again, from where somebody had missed something on.
-    pub(super) fn on_reread(&mut self, records: Vec<(u64, Box<Record>)>, next: u64, out: &mut Vec<Action>) {
-        let Some(reading) = self.site.outbox.reading.take() else { return };
+    pub(super) fn on_reread(
+        &mut self,
+        records: Vec<(u64, Box<Record>)>,
+        next: u64,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(Reading { of, mut missed, .. }) = self.site.outbox.reading.take() else { return };
         let me = self.site.me();
-        let mut behind: BTreeMap<AgentId, u64> = BTreeMap::new();
         let misses = |agent: &Agent, id: AgentId, place: u64| {
             let route = agent.site.outbox.routes.get(&id);
-            reading.contains_key(&id)
-                && route.is_some_and(|route| route.behind.is_some_and(|from| from <= place))
+            of.contains_key(&id) && route.is_some_and(|route| route.behind.is_some_and(|from| from <= place))
         };
         for (place, record) in records.into_iter().filter(|(_, record)| is_outgoing(record)) {
             let mut via = None;
@@ -252,17 +284,17 @@ impl Agent {
                     continue;
                 };
                 if to == me {
-                    behind.entry(me).or_insert(place);
+                    missed.entry(me).or_insert(place);
                     continue;
                 }
                 // What waited for a token of ours may have become another's.
-                if behind.contains_key(&to) || !(misses(self, to, place) || misses(self, me, place)) {
+                if missed.contains_key(&to) || !(misses(self, to, place) || misses(self, me, place)) {
                     continue;
                 }
                 let page = page_of(&record, index, &mut via);
                 let route = self.site.outbox.routes.entry(to).or_default();
                 if !route.push(Parcel { place, via: page, found: found.clone() }) {
-                    behind.insert(to, place);
+                    missed.insert(to, place);
                 }
             }
             if is_ours {
@@ -271,17 +303,21 @@ impl Agent {
             }
         }
         let is_end = self.site.outbox.last.is_some_and(|last| next > last);
-        let ids: BTreeSet<AgentId> = reading.keys().chain(behind.keys()).copied().collect();
+        // Who waits for tokens of ours may find others on the way; who has no room will not.
+        let is_in_vain = of.keys().all(|id| *id != me && missed.contains_key(id));
+        if !is_end && !is_in_vain {
+            let next = Some((next, now.mono + READ_EVERY));
+            self.site.outbox.reading = Some(Reading { of, missed, next });
+            return;
+        }
+        let ids: BTreeSet<AgentId> = of.keys().chain(missed.keys()).copied().collect();
         for id in ids {
             let route = self.site.outbox.routes.entry(id).or_default();
-            let missed = behind.get(&id).copied();
-            let left = missed.or((!is_end && reading.contains_key(&id)).then_some(next));
             // What is behind for another reason than what was read again, or since, is still behind.
-            let other = route.behind.filter(|place| reading.get(&id) != Some(place));
-            route.behind = [left, other].into_iter().flatten().min();
-            self.site.outbox.look |= other.is_some() && reading.contains_key(&id);
+            let other = route.behind.filter(|place| of.get(&id) != Some(place));
+            route.behind = missed.get(&id).copied().into_iter().chain(other).min();
+            self.site.outbox.look |= other.is_some() && of.contains_key(&id);
         }
-        self.site.outbox.look |= !is_end;
     }
 
     /// URLs that belong here.

@@ -340,7 +340,7 @@ impl Agent {
         self.bench.host_mut(index).rules_of_mut(origin)
     }
 
-    fn sitemaps(&self, named: &[String]) -> Vec<Found> {
+    pub(super) fn sitemaps(&self, named: &[String]) -> Vec<Found> {
         named
             .iter()
             .filter_map(|text| url::clean(Url::parse(text).ok()?).map(CleanUrl::from))

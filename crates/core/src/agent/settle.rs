@@ -146,10 +146,7 @@ impl Agent {
             let (outcome, attempts) = self.retry_or_fail(due, failure, Some(status), now);
             return (outcome, attempts, PageLinks::default());
         }
-        let page = match (status, &answer.location) {
-            (301 | 302 | 303 | 307 | 308, Some(location)) => self.redirect(due, location),
-            _ => self.links(due, std::mem::take(&mut answer.content)),
-        };
+        let page = self.links_of(due, answer);
         (Outcome::Answered { status }, due.attempts.saturating_add(1), page)
     }
 
@@ -307,6 +304,14 @@ impl Agent {
         }
     }
 
+    /// What an answer adds to the crawl.
+    pub(super) fn links_of(&self, due: &Due, answer: &mut Answer) -> PageLinks {
+        match (answer.status, &answer.location) {
+            (301 | 302 | 303 | 307 | 308, Some(location)) => self.redirect(due, location),
+            _ => self.links(due, std::mem::take(&mut answer.content)),
+        }
+    }
+
     fn redirect(&self, due: &Due, location: &str) -> PageLinks {
         let mut page = PageLinks::default();
         let Some(url) = target(&due.url, location).map(CleanUrl::from) else { return page };
@@ -379,8 +384,8 @@ impl Agent {
 
 /// What a page adds to the crawl.
 #[derive(Default)]
-struct PageLinks {
-    found: Vec<Found>,
+pub(super) struct PageLinks {
+    pub(super) found: Vec<Found>,
     left_out: LeftOut,
     flags: PageFlags,
 }

@@ -14,13 +14,16 @@ use serde::{Deserialize, Serialize};
 use super::handover::{Arriving, Handover};
 use super::keeper::Keeper;
 use super::outbox::Outbox;
+use super::recovery::Recovery;
 use super::shared::Shared;
 pub use super::terms::{Acquaintance, Differing};
 use super::turns::Turns;
 use super::{Agent, Ticket};
-use crate::assign::{Ring, partition_of};
-use crate::record::Record;
-use crate::site::{AgentId, Greeting, Member, Members, Partitions, SiteSettings, Token, Tokens, Wishes};
+use crate::assign::{PARTITIONS, Ring, partition_of};
+use crate::record::{Record, Recovered};
+use crate::site::{
+    AgentId, Figures, Greeting, Member, Members, Partitions, SiteSettings, Token, Tokens, Wishes,
+};
 use crate::time::{Mono, Now};
 use crate::url::Host;
 
@@ -54,8 +57,17 @@ impl Peer {
 pub(super) enum Reply {
     /// A batch was delivered.
     Delivered(AgentId, (u64, u64)),
-    /// A part of a handover.
-    Moved(AgentId, (u64, u64), u32),
+    /// A part of what another agent knew, or this one.
+    Moved {
+        /// Whose,
+        from: AgentId,
+        /// of which handover,
+        id: (u64, u64),
+        /// and which part;
+        part: u32,
+        /// it is about these.
+        of: Partitions,
+    },
     /// Tokens were passed on to us.
     Granted(AgentId, Vec<(u16, u32)>),
 }
@@ -103,7 +115,14 @@ pub(super) struct Site {
     pub(super) granting: BTreeMap<AgentId, BTreeMap<u16, u32>>,
     pub(super) handovers: BTreeMap<AgentId, Handover>,
     pub(super) handovers_begun: u64,
-    pub(super) arriving: BTreeMap<AgentId, Arriving>,
+    pub(super) arriving: BTreeMap<(AgentId, (u64, u64)), Arriving>,
+    pub(super) recovery: Option<Recovery>,
+    /// Of each partition: up to which life of its token all that is known here is with its holder. Empty as long as that is 0.
+    recovered: Vec<u32>,
+    /// Pages and URLs that were passed on in this way.
+    pub(super) recovered_counts: (u64, u64),
+    /// How far others had come when they were last heard of.
+    pub(super) figures: BTreeMap<AgentId, Figures>,
     pub(super) outbox: Outbox,
     pub(super) keeper: Keeper,
     pub(super) turns: Turns,
@@ -118,6 +137,9 @@ pub(super) struct SiteMemo {
     held: Partitions,
     owing: Partitions,
     granting: Vec<(AgentId, BTreeMap<u16, u32>)>,
+    recovered: Vec<u32>,
+    recovered_counts: (u64, u64),
+    figures: BTreeMap<AgentId, Figures>,
     outbox_from: u64,
 }
 
@@ -162,6 +184,10 @@ impl Site {
             handovers: BTreeMap::new(),
             handovers_begun: 0,
             arriving: BTreeMap::new(),
+            recovery: None,
+            recovered: Vec::new(),
+            recovered_counts: (0, 0),
+            figures: BTreeMap::new(),
             outbox: Outbox::default(),
             keeper: Keeper::default(),
             turns: Turns::default(),
@@ -398,12 +424,33 @@ impl Site {
         self.refresh();
     }
 
+    /// Partitions of which this agent may know something that their holders do not, and the holders.
+    pub(super) fn unrecovered(&self) -> impl Iterator<Item = (u16, AgentId)> + '_ {
+        let is_new = |partition: u16, token: Token| {
+            token.life() > self.recovered.get(usize::from(partition)).copied().unwrap_or_default()
+        };
+        let tokens = self.tokens.iter().filter(move |(partition, token)| is_new(*partition, *token));
+        tokens.map(|(partition, token)| (partition, token.holder))
+    }
+
+    pub(super) fn take_recovered(&mut self, recovered: &Recovered) {
+        self.recovered.resize(usize::from(PARTITIONS), 0);
+        for (partition, life) in &recovered.partitions {
+            if let Some(known) = self.recovered.get_mut(usize::from(*partition)) {
+                *known = (*known).max(*life);
+            }
+        }
+        self.recovered_counts.0 += recovered.pages;
+        self.recovered_counts.1 += recovered.urls;
+    }
+
     /// Takes in a record of an earlier run.
     pub(super) fn replay(&mut self, record: &Record) {
         match record {
             Record::Members(members) => drop(self.learn_members(members)),
             Record::Tokens(tokens) => self.take_tokens(tokens),
             Record::Released { to, tokens } => self.release_tokens(*to, tokens),
+            Record::Recovered(recovered) => self.take_recovered(recovered),
             _ => {}
         }
     }
@@ -417,6 +464,9 @@ impl Site {
             held: self.held.clone(),
             owing: self.owing.clone(),
             granting: self.granting.iter().map(|(id, tokens)| (*id, tokens.clone())).collect(),
+            recovered: self.recovered.clone(),
+            recovered_counts: self.recovered_counts,
+            figures: self.figures.clone(),
             outbox_from: self.outbox.lowest(),
         }
     }
@@ -425,6 +475,16 @@ impl Site {
     pub(super) fn remember(&mut self, memo: SiteMemo) {
         (self.members, self.wishes, self.tokens) = (memo.members, memo.wishes, memo.tokens);
         (self.held, self.owing) = (memo.held, memo.owing);
+        (self.recovered, self.recovered_counts) = (memo.recovered, memo.recovered_counts);
+        self.figures = memo.figures;
+        let me = self.me();
+        // It may have been known that some are lost, and not been written down.
+        for partition in self.held.iter().collect::<Vec<u16>>() {
+            if self.tokens.get(partition).holder != me {
+                self.held.remove(partition);
+                self.owing.insert(partition);
+            }
+        }
         self.granting = memo.granting.into_iter().collect();
         self.ring = self.members.ring();
         self.outbox.from = memo.outbox_from;
@@ -451,6 +511,8 @@ pub struct SiteView {
     pub misplaced: usize,
     /// Partitions whose tokens were made anew elsewhere, and of which it still has something.
     pub owing: usize,
+    /// Partitions whose tokens were made anew, and of which it may know something that their holders do not.
+    pub unrecovered: usize,
     /// Handovers under way, from here and to here.
     pub handovers: usize,
     /// Whether found URLs are on their way to others.
@@ -474,6 +536,9 @@ pub struct MemberView {
     pub is_well: bool,
     /// Partitions whose tokens it has, as far as is known.
     pub held: usize,
+    /// How far it had come when it was last heard of.
+    #[serde(flatten)]
+    pub figures: Figures,
 }
 
 impl Agent {
@@ -486,6 +551,10 @@ impl Agent {
             member: member.clone(),
             is_well: id == me || site.is_well(id, now.mono),
             held: site.tokens.iter().filter(|(_, token)| token.holder == id).count(),
+            figures: match id == me {
+                true => self.figures(),
+                false => site.figures.get(&id).copied().unwrap_or_default(),
+            },
         });
         Some(SiteView {
             me,
@@ -496,6 +565,7 @@ impl Agent {
             held: site.held.len(),
             misplaced: site.misplaced().values().map(Vec::len).sum(),
             owing: site.owing.len(),
+            unrecovered: site.unrecovered().count(),
             handovers: match &site.shared {
                 Some(shared) => shared.handovers(),
                 None => site.handovers.len(),
@@ -508,6 +578,12 @@ impl Agent {
             turns_out: site.keeper.out(),
             turns_run_out: site.keeper.run_out,
         })
+    }
+
+    /// How far it has come.
+    pub(super) fn figures(&self) -> Figures {
+        let (recovered_pages, recovered_urls) = self.site.recovered_counts;
+        Figures { pages: self.totals.pages, urls: self.totals.known_urls, recovered_pages, recovered_urls }
     }
 
     /// Which agent of its site it is; `None` if it crawls alone.

@@ -6,6 +6,8 @@ use super::rules::path_and_query;
 use super::{Agent, HostCounts, HostView, Status, StoredHost};
 use crate::frontier::{HostState, Name, Place};
 use crate::record::Block;
+use crate::scope::Scope;
+use crate::settings::Settings;
 use crate::time::{Mono, Now};
 use crate::url::{Host, Origin, Url};
 
@@ -137,6 +139,21 @@ impl Agent {
         let host = self.bench.find(name).map(|index| self.bench.host(index));
         let rules = host.into_iter().flat_map(|host| &host.rules);
         rules.flat_map(|of| [of.seen, of.rules.as_ref().and_then(|rules| rules.place)]).flatten().collect()
+    }
+
+    /// How many URLs are known and not settled.
+    pub fn waiting_urls(&self) -> u64 {
+        self.queue.max(0) as u64
+    }
+
+    /// The scope, with what redirects of seeds have added.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Where in the journal the last answer to a request for the robots.txt of an origin is.

@@ -3,7 +3,7 @@
 
 use super::{Action, Agent, Control, canonical};
 use crate::record::{Block, Record};
-use crate::site::{AgentId, Message, Wishes};
+use crate::site::{AgentId, Figures, Message, Wishes};
 use crate::time::Now;
 use crate::url::Url;
 
@@ -38,7 +38,11 @@ impl Agent {
             return;
         }
         for to in self.site.others().collect::<Vec<_>>() {
-            self.send(to, Message::Beat { run, members: 0, wishes, holds: 0 }, out);
+            self.send(
+                to,
+                Message::Beat { run, members: 0, wishes, holds: 0, figures: Figures::default() },
+                out,
+            );
         }
     }
 

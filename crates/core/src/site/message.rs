@@ -26,6 +26,8 @@ pub enum Message {
         wishes: u64,
         /// Counts the changes of what it holds in this run.
         holds: u64,
+        /// How far it has come.
+        figures: Figures,
     },
     /// Its list of members.
     Members(Members),
@@ -162,6 +164,19 @@ pub enum Message {
     },
     /// To an agent that would join: it was told otherwise than the sender, and is not let in.
     Differs(Terms),
+}
+
+/// How far an agent has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Pages that it has fetched.
+    pub pages: u64,
+    /// URLs that it knows and others do not: those of its partitions.
+    pub urls: u64,
+    /// Of partitions that were lost with other agents: pages that it had fetched when they were its own,
+    pub recovered_pages: u64,
+    /// and URLs that it found again on its pages.
+    pub recovered_urls: u64,
 }
 
 /// Names a turn: the run of the agent that gave it, and a number.

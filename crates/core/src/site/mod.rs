@@ -16,7 +16,8 @@ use std::time::Duration;
 pub use leases::{Beat, Lease, Leases, Refused};
 pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite};
 pub use message::{
-    GivenTurn, Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, TurnId, Waiting,
+    Figures, GivenTurn, Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, TurnId,
+    Waiting,
 };
 pub use partitions::Partitions;
 pub use terms::{Difference, Terms};

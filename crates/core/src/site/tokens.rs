@@ -11,11 +11,24 @@ use crate::assign::PARTITIONS;
 pub struct Token {
     /// Who has it.
     pub holder: AgentId,
-    /// How often it has been passed on or made anew, from 1; 0 if nobody knows.
+    /// Rises when it is passed on, from 1, and more when it is made anew; 0 if nobody knows.
     pub epoch: u32,
 }
 
+/// How often a token may be passed on in one life. Beyond that it looks as if it had been made anew, which costs time only.
+const LIFE: u32 = 1 << 16;
+
 impl Token {
+    /// How often it has been made anew: so often all that was known of the partition may have been lost.
+    pub fn life(self) -> u32 {
+        self.epoch / LIFE
+    }
+
+    /// The same partition's, made anew for another agent.
+    pub(crate) fn anew(self, holder: AgentId) -> Token {
+        Token { holder, epoch: (self.life() + 1).saturating_mul(LIFE) }
+    }
+
     /// Whether this one counts where both were heard of: the higher epoch; and where two agents made one of the same epoch, that
     /// of whom chance has nearer to the partition.
     pub(crate) fn beats(self, other: Token, partition: u16) -> bool {

@@ -72,7 +72,11 @@ impl Sim<'_> {
                 Action::Fetch(order) => self.fetch(order)?,
                 Action::Abandon(fetch) => self.fetched(fetch, true)?,
                 Action::Write { ticket, record, fetch } => self.write(ticket, record, fetch),
-                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } | Action::Shared(_) => {
+                Action::Send { .. }
+                | Action::Export { .. }
+                | Action::Reread { .. }
+                | Action::LookBack { .. }
+                | Action::Shared(_) => {
                     return Err((Promise::Bounded, "an agent alone wants to talk to others".to_owned()));
                 }
                 Action::End(reason) => process.ended = Some(reason),

@@ -419,16 +419,33 @@ impl Plan {
 
     /// The bytes of the answer with this status.
     pub(super) fn wire(&self, url: &str, status: u16) -> Vec<u8> {
-        let mut random = Random::fork(self.seed, url);
+        let filling = || "x".repeat(50 + Random::fork(self.seed, url).below(1_500) as usize);
         let body = match self.urls.get(url) {
             Some((index, Target::Robots | Target::RulesMoved)) if status == 200 => {
                 self.rules_of(*index).text(&self.hosts[*index].name)
             }
             Some((_, Target::RulesForOthers)) => given_for_others().text(""),
-            _ => "x".repeat(50 + random.below(1_500) as usize),
+            Some((index, target)) if status == 200 => {
+                let leads = self.leads(*index, *target);
+                let is_map = *target == Target::Sitemap;
+                let link = |url: &String| match is_map {
+                    true => format!("<url><loc>{url}</loc></url>"),
+                    false => format!("<a href=\"{url}\">to</a>"),
+                };
+                let links: String = leads.iter().map(link).collect();
+                if is_map { format!("<urlset>{links}</urlset>") } else { format!("{links}<p>{}", filling()) }
+            }
+            _ => filling(),
+        };
+        let kind = match self.urls.get(url) {
+            Some((index, target @ Target::Page(_))) if status == 301 => {
+                format!("Location: {}\r\n", self.leads(*index, *target).concat())
+            }
+            Some((_, Target::Page(_))) => "Content-Type: text/html\r\n".into(),
+            _ => String::new(),
         };
         let length = body.len();
-        format!("HTTP/1.1 {status} Simulated\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+        format!("HTTP/1.1 {status} Simulated\r\n{kind}Content-Length: {length}\r\n\r\n{body}").into_bytes()
     }
 }
 

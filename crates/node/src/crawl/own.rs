@@ -7,7 +7,7 @@ use nephila_core::record::Record;
 use nephila_core::site::Partitions;
 use nephila_core::time::{Now, Wall};
 use nephila_store::frontier::SnapshotDone;
-use nephila_store::{EmbeddedStore, Exported, OwnStore, Result, Store, StoreJob};
+use nephila_store::{EmbeddedStore, Exported, OwnStore, PlacedRecord, Result, Store, StoreJob};
 
 use super::CrawlError;
 use crate::memo::{Memo, Pointed};
@@ -89,6 +89,11 @@ impl Own {
             // Others are not for a store of one's own.
             _ => return Ok(None),
         }))
+    }
+
+    /// What is kept of records from one place to another, and where to go on.
+    pub(super) fn kept_records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)> {
+        self.store.kept_records(from, until)
     }
 
     /// Has a record written, and first what it captured. What it found and is known already is left out.

@@ -54,6 +54,7 @@ use decode::DecodeLimits;
 use exchange::{ExchangeLimits, Exchanged, Manner};
 use pool::Pool;
 use read::Reader;
+pub(crate) use read::read_archived;
 pub use record::Reservation;
 use record::{Recording, Store};
 

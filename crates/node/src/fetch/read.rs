@@ -83,15 +83,7 @@ impl Reader {
         if !head.is_success() {
             return Ok((answer, wire));
         }
-        let plan = Plan {
-            codings: codings(head.all("content-encoding")),
-            charset: head.charset(),
-            links: head.links(&url),
-            directives: head.directives(&self.token),
-            token: Arc::clone(&self.token),
-            url,
-            purpose,
-        };
+        let plan = Plan::new(&head, url, purpose, Arc::clone(&self.token));
         let is_page = plan.purpose == Purpose::Page;
         let content_type = head.text("content-type");
         let is_html = |first: &[u8]| kind(content_type.as_deref(), first) == ContentKind::Html;
@@ -139,7 +131,45 @@ impl Reader {
     }
 }
 
+/// Reads an answer out of an archive; `None` if it makes no sense any more.
+pub(crate) fn read_archived(
+    wire: &[u8],
+    url: Url,
+    purpose: Purpose,
+    token: &Arc<str>,
+    limits: &DecodeLimits,
+) -> Option<Answer> {
+    let (head, payload) = split(wire);
+    let head = Head::parse(&head)?;
+    let mut answer = Answer { bytes: wire.len() as u64, ..head.answer(Wall(0)) };
+    if !head.is_success() {
+        return Some(answer);
+    }
+    let plan = Plan::new(&head, url, purpose, Arc::clone(token));
+    let (body, _) = decode(&payload, &plan.codings, plan.bytes_max(limits, payload.len()));
+    let content_type = head.text("content-type");
+    let is_page = plan.purpose == Purpose::Page;
+    answer.content = if is_page && kind(content_type.as_deref(), &body) != ContentKind::Html {
+        plan.without_body()
+    } else {
+        plan.content(&body, limits)
+    };
+    Some(answer)
+}
+
 impl Plan {
+    fn new(head: &Head<'_>, url: Url, purpose: Purpose, token: Arc<str>) -> Plan {
+        Plan {
+            codings: codings(head.all("content-encoding")),
+            charset: head.charset(),
+            links: head.links(&url),
+            directives: head.directives(&token),
+            token,
+            url,
+            purpose,
+        }
+    }
+
     /// How far the body is decoded.
     fn bytes_max(&self, limits: &DecodeLimits, payload_bytes: usize) -> usize {
         let bytes_max = limits.for_body(payload_bytes);

@@ -10,7 +10,8 @@ use nephila_core::record::Found;
 use super::key::HostKey;
 use super::sieve::Offer;
 use super::{Frontier, Range, snapshot};
-use crate::log::{Log, LogReader};
+use crate::LogReader;
+use crate::log::Log;
 use crate::{Error, Result};
 
 /// The directory of what limits keep out,

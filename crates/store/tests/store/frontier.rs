@@ -9,8 +9,9 @@ use nephila_core::assign::partition_of;
 use nephila_core::record::{Failure, Found, Outcome, Record};
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, SimDisk};
+use nephila_store::LogReader;
 use nephila_store::frontier::{Frontier, FrontierOptions, Progress, Range, Texts};
-use nephila_store::log::{Log, LogReader};
+use nephila_store::log::Log;
 use nephila_store::{Result, StoreLimits};
 
 use crate::samples::*;

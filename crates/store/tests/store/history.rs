@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use nephila_disk::{Disk, SimDisk};
 use nephila_store::ErrorKind;
+use nephila_store::LogReader;
 use nephila_store::history::shorten;
-use nephila_store::log::{Log, LogReader};
+use nephila_store::log::Log;
 
 use crate::samples::*;
 
@@ -87,6 +88,24 @@ fn run(seed: u64) {
             }
         }
     }
+    let Some((last, _)) = kept.last() else { return };
+    let (mut walked, mut place) = (Payloads::new(), 0);
+    while place <= *last {
+        let behind = reader.read_on(place, *last, 1_000, &mut |place, payload| {
+            walked.push((place, payload.to_vec()));
+            Ok(())
+        });
+        place = behind.unwrap();
+    }
+    let mut walked = walked.into_iter().peekable();
+    for (place, payload) in &kept {
+        let got = walked.next_if(|(walked, _)| walked == place).map(|(_, got)| got);
+        let mut short = Vec::new();
+        first_half(payload, &mut short);
+        let is_short = got.as_ref().is_some_and(|got| *got == short) || got.is_none() && short.is_empty();
+        assert!(got.as_ref() == Some(payload) || *place < shortened && is_short, "{place}");
+    }
+    assert_eq!(walked.next(), None);
 }
 
 #[test]

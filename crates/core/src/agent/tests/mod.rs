@@ -432,7 +432,11 @@ impl Rig {
                     let place = self.sequence;
                     self.later(RECORDED, Event::Recorded { ticket, place, record });
                 }
-                Action::Send { .. } | Action::Export { .. } | Action::Reread { .. } | Action::Shared(_) => {
+                Action::Send { .. }
+                | Action::Export { .. }
+                | Action::Reread { .. }
+                | Action::LookBack { .. }
+                | Action::Shared(_) => {
                     unreachable!("it crawls alone")
                 }
                 Action::End(reason) => self.ended = Some(reason),

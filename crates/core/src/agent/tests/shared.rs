@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::{PARTITIONS, Ring, partition_of, partition_of_address};
-use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Terms, Wishes};
+use crate::site::{AgentId, Beat, Figures, Leases, Member, Message, Partitions, SiteSettings, Terms, Wishes};
 
 const HOST: &str = "a.example";
 const ADDRESS: [u8; 4] = [93, 184, 216, 1];
@@ -393,7 +393,13 @@ fn what_one_agent_was_told_all_follow() {
             _ => false,
         })
     };
-    let beat = |wishes: &Wishes| Message::Beat { run: 1, members: 0, wishes: wishes.digest(), holds: 0 };
+    let beat = |wishes: &Wishes| Message::Beat {
+        run: 1,
+        members: 0,
+        wishes: wishes.digest(),
+        holds: 0,
+        figures: Figures::default(),
+    };
     assert!(said(&mut site, from_two(beat(&wishes))), "it asks by saying what it knows");
     assert!(!said(&mut site, from_two(Message::Wishes(wishes.clone()))), "both know the same");
     assert!(site.agent.status(site.clock()).paused);

@@ -21,9 +21,10 @@ use nephila_core::{
 };
 use nephila_disk::{Disk, RealDisk};
 use nephila_store::{
+    LogReader,
     frontier::{Frontier, FrontierOptions, Range, SnapshotDone, Texts},
     history::shorten,
-    log::{Log, LogReader},
+    log::Log,
 };
 
 use super::{

@@ -5,6 +5,7 @@
 //! goes wrong, and when, is drawn from the seed before the run (`faults`). When the last fault is over, the site has an hour to
 //! crawl what is left, and then everything is compared with what the web held.
 
+mod check_copies;
 pub(super) mod check_owner;
 mod faults;
 pub(super) mod network;
@@ -34,6 +35,7 @@ use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
 use super::trace::Trace;
 use super::web::Plan;
 use super::{Promise, Report, SiteBug, Violation};
+use check_copies::Copies;
 use check_owner::Owners;
 use faults::Fault;
 use network::{Network, Parcel};
@@ -104,6 +106,7 @@ struct Sim<'a> {
     has_lost: bool,
     /// An agent was forgotten, or may be, and its hosts taken over: pages may be fetched again.
     has_forgotten: bool,
+    copies: Copies,
     trace: Trace<'a>,
     report: Report,
 }
@@ -173,6 +176,7 @@ impl<'a> Sim<'a> {
             trouble_end: Mono(0),
             has_lost: false,
             has_forgotten: times_out,
+            copies: Copies::default(),
             trace,
             report: Report::default(),
         };
@@ -400,6 +404,7 @@ impl<'a> Sim<'a> {
         self.polite.lost();
         let stations = self.stations.len();
         let lost = self.stations[index].renew(self.seed, stations);
+        self.copies.lost(lost);
         self.after(FORGET_AFTER, Happening::Forget(lost));
         true
     }
@@ -518,7 +523,8 @@ impl<'a> Sim<'a> {
                 let view = process.agent.site_view(clock);
                 open += process.agent.open_partitions().map_or(0, Partitions::len);
                 let is_quiet = |view: nephila_core::agent::SiteView| {
-                    view.misplaced + view.owing + view.handovers == 0 && !view.is_delivering
+                    let moving = view.misplaced + view.owing + view.handovers + view.unrecovered;
+                    moving == 0 && !view.is_delivering
                 };
                 waiting[index] == 0 && status.unsettled == 0 && view.is_some_and(is_quiet)
             })
@@ -552,10 +558,16 @@ impl<'a> Sim<'a> {
         match &mut self.stations[index].process {
             Some(process) => {
                 let status = process.agent.status(clock);
-                let view = process
-                    .agent
-                    .site_view(clock)
-                    .map(|view| (view.held, view.misplaced, view.owing, view.handovers, view.is_delivering));
+                let view = process.agent.site_view(clock).map(|view| {
+                    (
+                        view.held,
+                        view.misplaced,
+                        view.owing,
+                        view.handovers,
+                        view.unrecovered,
+                        view.is_delivering,
+                    )
+                });
                 format!("{index}: queue {}, {:?}, {view:?}", status.queue, status.hosts)
             }
             None => format!("{index}: down"),
@@ -580,12 +592,13 @@ impl<'a> Sim<'a> {
         let mut lost_urls = 0;
         let mut missing = Vec::new();
         for (url, fate) in &self.plan.must {
-            let mut found = None;
+            let (mut found, mut is_seen) = (None, false);
             for station in &mut self.stations {
                 let Some(process) = &mut station.process else { continue };
                 match check_lost::state(&mut process.store, url).map_err(&lost)? {
                     Some(KnownState::Settled(settled)) => found = Some(settled),
-                    Some(KnownState::Elsewhere { .. }) | None => {}
+                    Some(KnownState::Elsewhere { .. }) => is_seen |= holds(process, url),
+                    None => {}
                     Some(other) if holds(process, url) => {
                         return Err(lost(format!("{url} is {other:?} in the end")));
                     }
@@ -594,10 +607,13 @@ impl<'a> Sim<'a> {
                 }
             }
             // Whoever settled it may have handed its host over since.
-            let settled_once = self.lost.was_settled(url);
-            if !settled_once && found.is_none() && self.has_lost {
+            let is_settled = found.is_some() || self.lost.was_settled(url);
+            if self.has_lost && !is_seen && !self.copies.has(url) {
                 lost_urls += 1;
-            } else if !settled_once && found.is_none() {
+                if let Some(page) = self.copies.lead_to(&self.plan, url) {
+                    return Err(lost(format!("{url} is not crawled, and {page} leads there")));
+                }
+            } else if !is_settled {
                 missing.push(url.clone());
             }
             if let Some(settled) = found {

@@ -16,6 +16,8 @@ use nephila_core::url::{AddressKey, Host, Url};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::crawl::snapshot;
+use nephila_node::directory;
+use nephila_node::looking_back::LookingBack;
 use nephila_node::writer::{self, Done, Job};
 use nephila_store::{Exported, KnownState, OwnStore, Store};
 
@@ -105,6 +107,12 @@ impl Station {
         self.disk = SimDisk::new(random.next());
         self.site.peers = (0..stations).map(address).filter(|peer| *peer != self.site.address).collect();
         std::mem::replace(&mut self.site.me, AgentId::from(random.next()))
+    }
+
+    fn answer(&mut self, event: Event) {
+        if let Some(process) = &mut self.process {
+            process.answers.push_back(event);
+        }
     }
 
     pub(super) fn next_wake(&mut self) -> Option<Mono> {
@@ -237,6 +245,22 @@ impl Sim<'_> {
                     }
                     answers.push_back(Event::Reread { records, next });
                     self.reach("journal read again for others");
+                }
+                Action::LookBack { from, until, with_answers } => {
+                    let (records, next) = process.store.kept_records(from, until).map_err(failed)?;
+                    let (looked, next) = if with_answers {
+                        let reader = LookingBack::new(&self.stations[index].config);
+                        let archive = directory::archive(Path::new(DIR));
+                        reader.read(&self.stations[index].disk, &archive, records, next)
+                    } else {
+                        (records.into_iter().map(|(place, record)| (place, record, None)).collect(), next)
+                    };
+                    self.stations[index].answer(Event::LookedBack { looked, next });
+                    self.reach(if with_answers {
+                        "pages read again for links"
+                    } else {
+                        "journal read for what was lost"
+                    });
                 }
                 Action::Send { to, message } => self.send(index, &to, message),
                 Action::Resolve { host } => {
@@ -462,8 +486,9 @@ impl Sim<'_> {
 
     fn durable(&mut self, index: usize, durable: Vec<Done>) -> Result<(), Broken> {
         for done in &durable {
-            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
             self.lost.acknowledged(&done.record, Level::Kernel);
+            self.copies.written(self.stations[index].site.me, &done.record);
+            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
             process.pointed.see(&done.record);
             if let Some(exchange) = process.exchanges.remove(&done.ticket) {
                 self.polite.kept(exchange, Level::Kernel);

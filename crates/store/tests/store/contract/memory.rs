@@ -562,4 +562,9 @@ impl OwnStore for MemoryStore {
         let records = self.records.range(from..=until).filter(|(_, record)| !record.found().is_empty());
         Ok((records.map(|(place, record)| (*place, Box::new(record.clone()))).collect(), until + 1))
     }
+
+    fn kept_records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)> {
+        let records = self.records.range(from..=until);
+        Ok((records.map(|(place, record)| (*place, Box::new(record.clone()))).collect(), None))
+    }
 }
