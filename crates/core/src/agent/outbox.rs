@@ -22,7 +22,7 @@ use crate::url::identify;
 const PARCEL_BYTES: usize = 64;
 /// A batch that is not full goes this long after the one before at the earliest: each costs both agents a message, a record and
 /// an answer, however little is in it.
-const GATHER: Duration = Duration::from_millis(500);
+pub(super) const GATHER: Duration = Duration::from_millis(500);
 
 /// The wait between two parts of the journal that are read again: there is other work too.
 const READ_EVERY: Duration = Duration::from_millis(10);

@@ -1,12 +1,14 @@
 //! Found URLs on their way to the agents that hold their partitions, in a site whose agents share a store.
 //!
 //! The outbox is the store's: what a durable record found is in it until the store was told that others have it. Here is only
-//! what was handed over to be sent. It goes to whoever holds its partition now, and again, perhaps to another, if that does not
-//! answer. What is here when a process ends, or is fenced, is handed over again to whoever takes the partition of its record
-//! over.
+//! what was handed over to be sent. The store is asked for it twice a second, or as soon as a full batch may be there: each batch
+//! costs a message, a commit and an answer, however little is in it. It goes to whoever holds its partition now, and again,
+//! perhaps to another, if that does not answer. What is here when a process ends, or is fenced, is handed over again to
+//! whoever takes the partition of its record over.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::outbox::GATHER;
 use super::shared::SharedAction;
 use super::site::AGAIN;
 use super::{Action, Admitted, Agent};
@@ -36,6 +38,8 @@ pub(super) struct Post {
     batches: u64,
     /// The store may have more,
     look: bool,
+    /// is not asked before this,
+    next_look: Mono,
     /// and was asked.
     asked: bool,
     /// What waits may be able to go on.
@@ -55,7 +59,13 @@ impl Post {
     }
 
     pub(super) fn next_wake(&self) -> Option<Mono> {
-        self.sent.values().map(|sent| sent.at + AGAIN).min()
+        let look = self.may_look().then_some(self.next_look);
+        self.sent.values().map(|sent| sent.at + AGAIN).chain(look).min()
+    }
+
+    /// Whether the store is to be asked, when it is time.
+    fn may_look(&self) -> bool {
+        self.look && !self.asked && self.waiting.len() < WAITING_MAX
     }
 }
 
@@ -80,8 +90,8 @@ impl Agent {
         }
         let Some(shared) = &mut self.site.shared else { return };
         let post = &mut shared.post;
-        if post.look && !post.asked && post.waiting.len() < WAITING_MAX {
-            (post.look, post.asked) = (false, true);
+        if post.may_look() && now.mono >= post.next_look {
+            (post.look, post.asked, post.next_look) = (false, true, now.mono + GATHER);
             out.push(Action::Shared(SharedAction::TakeElsewhere { max: BATCH_URLS_MAX }));
         }
     }
@@ -127,7 +137,9 @@ impl Agent {
         let Some(shared) = &mut self.site.shared else { return };
         let post = &mut shared.post;
         post.asked = false;
-        post.look |= found.len() >= BATCH_URLS_MAX;
+        if found.len() >= BATCH_URLS_MAX {
+            (post.look, post.next_look) = (true, Mono::default());
+        }
         post.moves |= !found.is_empty();
         post.waiting.extend(found);
     }

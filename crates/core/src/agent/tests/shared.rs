@@ -29,6 +29,9 @@ struct Site {
     /// Another agent, and what was said to it.
     other: AgentId,
     said: Vec<Message>,
+    /// When the store was asked for what was found for others, and how much of it there is.
+    looks: Vec<f64>,
+    elsewhere: usize,
 }
 
 impl Site {
@@ -65,6 +68,8 @@ impl Site {
             held: Partitions::default(),
             other: AgentId::from(2),
             said: Vec::new(),
+            looks: Vec::new(),
+            elsewhere: 0,
         };
         let mut out = Vec::new();
         site.agent.start(site.clock(), Stored::default(), &mut out);
@@ -112,6 +117,11 @@ impl Site {
                 Action::Shared(SharedAction::Forget) => {
                     self.forgotten += 1;
                     self.held = Partitions::default();
+                }
+                Action::Shared(SharedAction::TakeElsewhere { max }) => {
+                    self.looks.push(self.seconds());
+                    let found = vec![(1, found_for_others()); max.min(std::mem::take(&mut self.elsewhere))];
+                    self.step(Event::Shared(SharedEvent::Elsewhere(found)));
                 }
                 Action::Shared(SharedAction::Mark { host }) => {
                     self.step(Event::Shared(SharedEvent::Marked { host }));
@@ -374,6 +384,29 @@ fn whoever_joins_goes_by_the_calendar_of_the_site() {
     assert!(site.leases.get(AgentId::from(1)).unwrap().number > number);
     site.run(10.0);
     assert!(site.leases.calendar < Wall(60_000), "{:?}", site.leases.calendar);
+}
+
+fn found_for_others() -> Found {
+    Found { url: "http://b.example/".into(), depth: 1, how: How::Link, redirects: 0 }
+}
+
+#[test]
+fn what_was_found_for_others_is_gathered() {
+    let mut site = Site::new();
+    site.run(10.0);
+    site.looks.clear();
+    for tenth in 1..=20 {
+        site.agent.site.shared.as_mut().unwrap().post.wants_a_look();
+        site.run(10.0 + f64::from(tenth) / 10.0);
+    }
+    assert!((4..=5).contains(&site.looks.len()), "{:?}", site.looks);
+    // A full batch is not waited for.
+    site.looks.clear();
+    site.elsewhere = 600;
+    site.agent.site.shared.as_mut().unwrap().post.wants_a_look();
+    site.run(13.0);
+    let [first, second, ..] = site.looks[..] else { panic!("{:?}", site.looks) };
+    assert_eq!(first, second);
 }
 
 #[test]
