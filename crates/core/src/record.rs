@@ -68,6 +68,14 @@ pub enum Record {
     },
     /// What this agent still knew of partitions whose tokens were made anew is durable with whoever held them.
     Recovered(Recovered),
+    /// A record of another agent, which has archived what it is about. All that it says was known to the store that this one was
+    /// copied from, and is told to this store otherwise.
+    Copied {
+        /// Which agent.
+        from: AgentId,
+        /// The record: of an attempt at a URL or at a robots.txt.
+        record: Box<Record>,
+    },
 }
 
 /// What was still known of partitions that were lost with an agent.
@@ -102,6 +110,14 @@ impl Record {
             Record::Arrived(arrived) => &arrived.found,
             Record::Moved { moved, .. } => &moved.found,
             _ => &[],
+        }
+    }
+
+    /// What it says, and which agent has archived what it is about, if that is another one.
+    pub fn whose(self) -> (Record, Option<AgentId>) {
+        match self {
+            Record::Copied { from, record } => (*record, Some(from)),
+            record => (record, None),
         }
     }
 

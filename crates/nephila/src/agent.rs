@@ -7,12 +7,13 @@ use nephila_node::config::{self, Config, Layer, Mistakes};
 use nephila_node::directory::Directory;
 use nephila_node::display::{Display, Kind, note};
 use nephila_node::peers::Identity;
+use nephila_node::seeds::Url;
 use nephila_node::site::Site;
 use nephila_node::{crawl, seeds};
 
 use crate::args::switch;
 use crate::crawl::{failure, said};
-use crate::exit::{Ended, print_json};
+use crate::exit::{Ended, Failure, print_json};
 
 /// Its flags.
 pub(crate) fn command() -> Command {
@@ -33,29 +34,46 @@ pub(crate) fn command() -> Command {
         .arg(switch("quiet", "Show no progress"))
 }
 
-/// Runs the command.
-pub(crate) fn run(matches: &ArgMatches, mut mistakes: Mistakes) -> Ended {
-    let path = matches.get_one::<String>("config").map(PathBuf::from).unwrap_or_default();
-    let layers = [Layer::user(&mut mistakes), Layer::environment(), Layer::file(&path, &mut mistakes)];
-    let mut config = Config::build(&layers, &mut mistakes);
-    config.read_ca(&mut mistakes);
-    config.check_site(&mut mistakes);
-    let seeds = seeds::read(&config, &mut mistakes);
-    if seeds.is_empty() && mistakes.list().is_empty() {
-        mistakes.add(
-            "urls: name where the crawl starts, the same for all agents, here or in a file with `seeds`",
-        );
-    }
-    if config.contact.is_none() && config::needs_contact(&seeds) {
-        mistakes
-            .add("contact: webmasters have to know whom to write to: give your email address, or a web page");
-    }
-    mistakes.check()?;
+/// What an agent's file of settings says.
+pub(crate) struct Told {
+    pub(crate) config: Config,
+    pub(crate) seeds: Vec<Url>,
+    pub(crate) identity: Identity,
+    /// The agent's directory.
+    pub(crate) out: PathBuf,
+}
 
-    let identity = config.site.identity.clone().unwrap_or_default();
-    let identity = Identity::read(&identity).map_err(anyhow::Error::from)?;
-    let out =
-        config.out.clone().unwrap_or_else(|| Path::new(&format!("nephila-{}", identity.agent())).into());
+impl Told {
+    /// Reads the file that `--config` names.
+    pub(crate) fn read(matches: &ArgMatches, mut mistakes: Mistakes) -> Result<Told, Failure> {
+        let path = matches.get_one::<String>("config").map(PathBuf::from).unwrap_or_default();
+        let layers = [Layer::user(&mut mistakes), Layer::environment(), Layer::file(&path, &mut mistakes)];
+        let mut config = Config::build(&layers, &mut mistakes);
+        config.read_ca(&mut mistakes);
+        config.check_site(&mut mistakes);
+        let seeds = seeds::read(&config, &mut mistakes);
+        if seeds.is_empty() && mistakes.list().is_empty() {
+            mistakes.add(
+                "urls: name where the crawl starts, the same for all agents, here or in a file with `seeds`",
+            );
+        }
+        if config.contact.is_none() && config::needs_contact(&seeds) {
+            mistakes.add(
+                "contact: webmasters have to know whom to write to: give your email address, or a web page",
+            );
+        }
+        mistakes.check()?;
+        let identity = config.site.identity.clone().unwrap_or_default();
+        let identity = Identity::read(&identity).map_err(anyhow::Error::from)?;
+        let out =
+            config.out.clone().unwrap_or_else(|| Path::new(&format!("nephila-{}", identity.agent())).into());
+        Ok(Told { config, seeds, identity, out })
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(matches: &ArgMatches, mistakes: Mistakes) -> Ended {
+    let Told { config, seeds, identity, out } = Told::read(matches, mistakes)?;
     let (directory, start, seeds) = Directory::open(&out, &config, &seeds)?;
     let site = Site::open(&config, &directory, &seeds, identity).map_err(anyhow::Error::from)?;
     let kind = if matches.get_flag("quiet") { Kind::Quiet } else { Kind::fitting() };

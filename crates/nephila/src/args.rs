@@ -24,6 +24,7 @@ pub(crate) fn command() -> Command {
         .subcommands(asking())
         .subcommand(site())
         .subcommand(crate::agent::command())
+        .subcommand(crate::store::command())
         .subcommand(crate::ca::command())
         .subcommand(
             Command::new("config")

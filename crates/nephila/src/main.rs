@@ -8,6 +8,7 @@ mod crawl;
 mod exit;
 #[cfg(feature = "lab")]
 mod lab;
+mod store;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ fn run(args: Vec<OsString>) -> Ended {
     match matches.subcommand() {
         Some(("agent", matches)) => agent::run(matches, mistakes),
         Some(("crawl", matches)) => crawl::run(matches, mistakes),
+        Some(("store", matches)) => store::run(matches, mistakes),
         other => {
             mistakes.check()?;
             match other {

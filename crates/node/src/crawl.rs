@@ -35,7 +35,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use self::company::Company;
 use self::own::Own;
 pub use self::own::snapshot;
-use self::questions::Question;
+use self::questions::{Counted, Question};
 use self::signals::Signals;
 use crate::archiving::Archive;
 use crate::asking::{Answer, Asked};
@@ -94,6 +94,9 @@ pub enum CrawlError {
     /// The store of the site is not there, or not to be trusted.
     #[error("cannot use the store that the agents share")]
     Shared(#[source] nephila_store::Error),
+    /// The crawl is not in the store of the site, or not all of it.
+    #[error("{0}")]
+    NotHere(String),
     /// The directory could not be brought up to date.
     #[error(transparent)]
     Directory(#[from] directory::DirectoryError),
@@ -111,7 +114,9 @@ impl CrawlError {
             | CrawlError::Spill(_, error)
             | CrawlError::Unkept(_, error) => nephila_disk::is_full(error),
             CrawlError::Shared(error) => error.kind() == nephila_store::ErrorKind::DiskFull,
-            CrawlError::Fetch(_) | CrawlError::Dns(_) | CrawlError::Metrics(..) => false,
+            CrawlError::Fetch(_) | CrawlError::Dns(_) | CrawlError::Metrics(..) | CrawlError::NotHere(_) => {
+                false
+            }
         };
         if disk_full { StopReason::DiskFull.exit_code() } else { StopReason::Error.exit_code() }
     }
@@ -171,6 +176,8 @@ struct Run {
     metrics: Option<Metrics>,
     site: Option<Site>,
     company: Company,
+    /// What was counted in the store that agents share.
+    counted: Option<Counted>,
     /// Answers that the store gave at once; filled by `perform`, emptied by `settle`.
     answers: VecDeque<Event>,
     /// What a fetch received, from its end to the record that settles it.
@@ -208,7 +215,11 @@ impl Run {
         let base = match site.as_ref().and_then(Site::store) {
             None => Base::Own(Box::new(open_own(config, dir, &mut agent, inputs.clone(), display)?)),
             Some(options) => {
-                let store = shared::find(options).map_err(CrawlError::Shared)?;
+                let mut store = shared::find(options).map_err(CrawlError::Shared)?;
+                let copies = store.copies().map_err(CrawlError::Shared)?;
+                if let Some(why) = crate::copy::obstacle(&copies) {
+                    return Err(CrawlError::NotHere(why));
+                }
                 Base::Shared(Box::new(open_shared(config, dir, options, store, inputs.clone())?))
             }
         };
@@ -238,6 +249,7 @@ impl Run {
             metrics,
             site,
             company: Company::default(),
+            counted: None,
             answers: VecDeque::new(),
             held: HashMap::new(),
             waiting: HashMap::new(),

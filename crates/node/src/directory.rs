@@ -38,6 +38,8 @@ const CRAWLS_READ_MAX: usize = 100;
 /// What stands between the name of a crawl that was set aside and the time when it was.
 const ASIDE: &str = ".old-";
 
+/// Where an agent has its own store.
+const STORE: &str = "store";
 const RECORD: &str = "crawl.toml";
 const LOCK: &str = "lock";
 const SEEDS: &str = "seeds.txt";
@@ -99,7 +101,7 @@ pub enum DirectoryError {
     OfSite(PathBuf),
     /// It is of an agent with a store of its own, and one that shares one was to use it, or the other way round.
     #[error(
-        "{} is that of an agent {}: choose another directory with `out`, or {}",
+        "{} is that of an agent {}: {}, or move the crawl with `nephila store copy`, or choose another directory with `out`",
         .dir.display(),
         if *.is_shared { "that shares its store with others" } else { "with a store of its own" },
         if *.is_shared { "say where that is with `store`" } else { "leave `store` out" }
@@ -239,7 +241,7 @@ impl Recorded {
     }
 
     /// What differs between the recorded scope and that of a command.
-    fn scope_differences(&self, dir: &Path, config: &Config) -> Result<(), DirectoryError> {
+    pub(crate) fn scope_differences(&self, dir: &Path, config: &Config) -> Result<(), DirectoryError> {
         let default = Config::default();
         let (mut differences, mut leave_out, mut give) = (Vec::new(), Vec::new(), Vec::new());
         for setting in SETTINGS.iter().filter(|setting| SCOPE.contains(&setting.name)) {
@@ -536,6 +538,48 @@ fn crawls_in(near: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(crawls)
 }
 
+/// Records that the crawl of an agent goes on with other settings.
+pub(crate) fn turn(
+    path: &Path,
+    lock: Lock,
+    recorded: &Recorded,
+    config: &Config,
+) -> Result<(), DirectoryError> {
+    let (settings, agent) = (settings_text(config, &recorded.seeds), recorded.agent);
+    let directory = Directory { path: path.to_owned(), settings, agent, _lock: lock };
+    directory.record(recorded.stop_reason)
+}
+
+/// Puts a store that was made in another directory into that of a crawl, which has none.
+pub(crate) fn put_store(made: &Path, dir: &Path) -> Result<(), DirectoryError> {
+    let new = made.join(STORE);
+    fs::rename(&new, dir.join(STORE)).map_err(cannot("rename", &new))?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(cannot("sync", dir))?;
+    fs::remove_dir_all(made).map_err(cannot("remove", made))
+}
+
+/// Renames the store of a crawl, and returns the new name.
+pub(crate) fn set_store_aside(dir: &Path) -> Result<PathBuf, DirectoryError> {
+    let store = dir.join(STORE);
+    let new = beside(&store);
+    fs::rename(&store, &new).map_err(cannot("rename", &store))?;
+    Ok(new)
+}
+
+/// A name that is free, for what is at a path and is to make room.
+fn beside(path: &Path) -> PathBuf {
+    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let with = |suffix: String| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("{ASIDE}{stamp}{suffix}"));
+        PathBuf::from(name)
+    };
+    let free = (1..=100)
+        .map(|n| with(if n == 1 { String::new() } else { format!("-{n}") }))
+        .find(|new| !new.exists());
+    free.unwrap_or_else(|| with(format!("-{}", std::process::id())))
+}
+
 /// Renames the directory of a crawl, so that another can begin in its place, and returns the new name. Refuses what is
 /// not a crawl, and a crawl that runs.
 pub fn set_aside(dir: &Path) -> Result<PathBuf, DirectoryError> {
@@ -543,17 +587,7 @@ pub fn set_aside(dir: &Path) -> Result<PathBuf, DirectoryError> {
         return Err(DirectoryError::NotACrawl(dir.to_owned()));
     }
     let _lock = Lock::take(dir)?;
-    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
-    let name = std::path::absolute(dir).map_err(cannot("find", dir))?;
-    let beside = |suffix: String| {
-        let mut name = name.as_os_str().to_owned();
-        name.push(format!("{ASIDE}{stamp}{suffix}"));
-        PathBuf::from(name)
-    };
-    let free = (1..=100)
-        .map(|n| beside(if n == 1 { String::new() } else { format!("-{n}") }))
-        .find(|new| !new.exists());
-    let new = free.unwrap_or_else(|| beside(format!("-{}", std::process::id())));
+    let new = beside(&std::path::absolute(dir).map_err(cannot("find", dir))?);
     fs::rename(dir, &new).map_err(cannot("rename", dir))?;
     Ok(new)
 }

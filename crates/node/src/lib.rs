@@ -8,6 +8,7 @@ pub mod asking;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod copy;
 pub mod crawl;
 pub mod directory;
 pub mod display;

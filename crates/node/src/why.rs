@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use nephila_core::agent::{Agent, HostView, RobotsView, StopReason, StoredHost};
+use nephila_core::agent::{Agent, HostView, RobotsView, StopReason, StoredHost, Totals};
 use nephila_core::record::{Failure, Outcome, Pointer, Record, RobotsRecord, Settled};
 use nephila_core::site::AgentId;
 use nephila_core::time::Now;
@@ -46,8 +46,10 @@ pub(crate) trait Ledger {
     fn record(&self, place: u64) -> nephila_store::Result<(Record, Option<AgentId>)>;
     /// All that is known of a URL, and the same of the last answer to it.
     fn look_up(&mut self, url: &Url) -> nephila_store::Result<Option<(Known, Option<AgentId>)>>;
-    /// What a record of this agent says of a URL whose host it had before.
-    fn had(&self, place: u64, url: &Url) -> nephila_store::Result<Known>;
+    /// What a record of this agent says of a URL whose host it had before, and the same of the last answer to it.
+    fn had(&self, place: u64, url: &Url) -> nephila_store::Result<(Known, Option<AgentId>)>;
+    /// What was counted of the hosts that this agent has, if others have counted it too.
+    fn totals(&self) -> Option<&Totals>;
     /// Passes on hosts, and says how many more there are that cannot be among the first.
     fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> nephila_store::Result<u64>;
 }
@@ -58,15 +60,19 @@ impl Ledger for EmbeddedStore {
     }
 
     fn record(&self, place: u64) -> nephila_store::Result<(Record, Option<AgentId>)> {
-        Ok((Store::record(self, place)?, None))
+        self.record_of(place)
     }
 
     fn look_up(&mut self, url: &Url) -> nephila_store::Result<Option<(Known, Option<AgentId>)>> {
-        Ok(Store::look_up(self, url)?.map(|known| (known, None)))
+        self.find(url)
     }
 
-    fn had(&self, place: u64, url: &Url) -> nephila_store::Result<Known> {
+    fn had(&self, place: u64, url: &Url) -> nephila_store::Result<(Known, Option<AgentId>)> {
         EmbeddedStore::had(self, place, url)
+    }
+
+    fn totals(&self) -> Option<&Totals> {
+        None
     }
 
     fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> nephila_store::Result<u64> {
@@ -142,6 +148,10 @@ impl Crawl<'_> {
 
     fn status(&mut self, now: Now) -> nephila_store::Result<Answer> {
         let mut status = self.agent.status(now);
+        if let Some(totals) = self.store.totals() {
+            let Totals { known_urls, hosts, over_limit, elapsed_before, .. } = status.totals;
+            status.totals = Totals { known_urls, hosts, over_limit, elapsed_before, ..totals.clone() };
+        }
         if !self.running {
             // What was read is on the disk.
             status.unsettled = 0;
@@ -237,8 +247,8 @@ impl Crawl<'_> {
 
     /// What became of a URL whose host this agent had before.
     fn had(&mut self, url: &Url, place: u64, now: Now) -> nephila_store::Result<Why> {
-        let known = self.store.had(place, url)?;
-        let capture = self.captured(capture_of(&known), None);
+        let (known, whose) = self.store.had(place, url)?;
+        let capture = self.captured(capture_of(&known), whose);
         let state = self.state_of_known(url, &known, now);
         // One that was moved here is known without its text, and so without how it was found.
         let is_ours = !matches!(known.state, KnownState::Elsewhere { .. });

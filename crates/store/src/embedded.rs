@@ -22,7 +22,7 @@ use crate::history;
 use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
 use crate::log::{self, Log};
 use crate::recent::Recent;
-use crate::{Error, Exported, Known, KnownState, OwnStore, PlacedRecord, Result, Store};
+use crate::{Error, Exported, Known, KnownState, OwnStore, PlacedRecord, Result, Store, StoreLimits};
 
 /// The directory of the store in a crawl's directory.
 const DIR: &str = "store";
@@ -209,9 +209,9 @@ impl EmbeddedStore {
 
     /// Takes in a record of an earlier run.
     fn read_back(&mut self, place: u64, payload: &[u8], reader: &mut dyn Reader) -> Result<()> {
-        let mut record = decode(place, payload)?;
+        let (mut record, whose) = decode(place, payload)?.whose();
         let mut was = None;
-        if let Some(pointer) = capture_of(&record)
+        if let Some(pointer) = capture_of(&record).filter(|_| whose.is_none())
             && !reader.holds(&pointer)
         {
             was = without_capture(&mut record);
@@ -274,15 +274,22 @@ impl EmbeddedStore {
         Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
     }
 
-    /// What the record at a place says of a URL that was settled here, and has left since.
-    pub fn had(&self, place: u64, url: &Url) -> Result<Known> {
+    /// What the record at a place says of a URL that was settled here, and has left since; and which other agent has archived the
+    /// answer, if one has.
+    pub fn had(&self, place: u64, url: &Url) -> Result<(Known, Option<AgentId>)> {
         self.look_back(place, Fingerprint::of(url), true)
     }
 
-    fn look_back(&self, place: u64, fingerprint: Fingerprint, done: bool) -> Result<Known> {
-        let mut record = self.records.read(place)?;
+    /// What a record says of a URL that it is the last attempt at, and which other agent has archived the answer, if one has.
+    fn look_back(
+        &self,
+        place: u64,
+        fingerprint: Fingerprint,
+        done: bool,
+    ) -> Result<(Known, Option<AgentId>)> {
+        let (mut record, whose) = self.record_of(place)?;
         if let Record::Moved { from, moved, .. } = &record {
-            return self.look_elsewhere(place, *from, moved, fingerprint);
+            return Ok((self.look_elsewhere(place, *from, moved, fingerprint)?, None));
         }
         if let Record::Settled(settled) = &record
             && settled.outcome.is_final()
@@ -307,7 +314,7 @@ impl EmbeddedStore {
             }
             _ => KnownState::Settled(Box::new(settled)),
         };
-        Ok(Known { found, via, state })
+        Ok((Known { found, via, state }, whose))
     }
 
     /// What is known of a URL that another agent had before.
@@ -339,6 +346,68 @@ impl EmbeddedStore {
             None => KnownState::Queued,
         };
         Ok(Known { found: found.clone(), via: waiting.via.clone(), state })
+    }
+
+    /// All that is known of a URL, and which other agent has archived the last answer to it, if one has.
+    pub fn find(&mut self, url: &Url) -> Result<Option<(Known, Option<AgentId>)>> {
+        let looked_up = self.frontier.change(|frontier| frontier.look_up(url))?;
+        let Some((progress, place)) = looked_up else { return Ok(None) };
+        let fingerprint = Fingerprint::of(url);
+        let queued = |state: KnownState, depth: u16| {
+            let found = self.records.found(place, fingerprint);
+            let found = found.unwrap_or(Found { url: url.to_string(), depth, how: How::Link, redirects: 0 });
+            let via = self.records.page(place, &found.url);
+            (Known { found, via, state }, None)
+        };
+        Ok(Some(match progress {
+            Progress::Queued { depth } => queued(KnownState::Queued, depth),
+            Progress::Taken { depth } => queued(KnownState::Taken, depth),
+            Progress::Tried { taken } => {
+                let (known, whose) = self.look_back(place, fingerprint, false)?;
+                if taken { (Known { state: KnownState::Taken, ..known }, None) } else { (known, whose) }
+            }
+            Progress::Settled => self.look_back(place, fingerprint, true)?,
+        }))
+    }
+
+    /// The record at a place, and which other agent has archived what it is about, if one has.
+    pub fn record_of(&self, place: u64) -> Result<(Record, Option<AgentId>)> {
+        Ok(self.records.read(place)?.whose())
+    }
+
+    /// The page that a URL was found on, by the record at a place.
+    pub(crate) fn page(&self, place: u64, url: &str) -> Option<String> {
+        self.records.page(place, url)
+    }
+
+    /// Passes on every record from a place on; old ones as they are kept, and these are passed on only if all are wanted.
+    pub(crate) fn each_record(
+        &self,
+        from: u64,
+        each: &mut dyn FnMut(u64, Record) -> Result<()>,
+    ) -> Result<()> {
+        let mut read = |place: u64, payload: &[u8]| each(place, decode(place, payload)?);
+        let first = log::first_place(&*self.disk, &self.dir)?;
+        if from == 0 {
+            history::read_all(&*self.disk, &self.dir, first.unwrap_or(u64::MAX), &mut read)?;
+        }
+        let from = from.max(first.unwrap_or(0));
+        log::read_only_to(&*self.disk, &self.dir, (from, 0), &mut read).map(drop)
+    }
+
+    /// Passes on what limits keep out, with the places of the records that found it.
+    pub(crate) fn each_kept_out(&self, each: &mut dyn FnMut(Found, u64) -> Result<()>) -> Result<()> {
+        self.frontier.each_kept_out(each)
+    }
+
+    /// Stops admission at other limits from now on, whatever was admitted before.
+    pub(crate) fn set_limits(&mut self, limits: StoreLimits) -> Result<()> {
+        self.frontier.change(|frontier| frontier.set_limits(limits))
+    }
+
+    /// The place of the first record that the last snapshot does not cover, if nothing was written since it was opened.
+    pub(crate) fn folded_to(&self) -> u64 {
+        self.frontier.place()
     }
 
     /// Begins to write down what is in memory, so that opening need not fold all of the journal again, and `memo` for the
@@ -439,28 +508,11 @@ impl Store for EmbeddedStore {
     }
 
     fn record(&self, place: u64) -> Result<Record> {
-        self.records.read(place)
+        Ok(self.record_of(place)?.0)
     }
 
     fn look_up(&mut self, url: &Url) -> Result<Option<Known>> {
-        let looked_up = self.frontier.change(|frontier| frontier.look_up(url))?;
-        let Some((progress, place)) = looked_up else { return Ok(None) };
-        let fingerprint = Fingerprint::of(url);
-        let queued = |state: KnownState, depth: u16| {
-            let found = self.records.found(place, fingerprint);
-            let found = found.unwrap_or(Found { url: url.to_string(), depth, how: How::Link, redirects: 0 });
-            let via = self.records.page(place, &found.url);
-            Known { found, via, state }
-        };
-        Ok(Some(match progress {
-            Progress::Queued { depth } => queued(KnownState::Queued, depth),
-            Progress::Taken { depth } => queued(KnownState::Taken, depth),
-            Progress::Tried { taken } => {
-                let known = self.look_back(place, fingerprint, false)?;
-                if taken { Known { state: KnownState::Taken, ..known } } else { known }
-            }
-            Progress::Settled => self.look_back(place, fingerprint, true)?,
-        }))
+        Ok(self.find(url)?.map(|(known, _)| known))
     }
 
     fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {

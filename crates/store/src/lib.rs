@@ -37,6 +37,7 @@
 //!   URL that was known and not tried may be kept out after a crash, and another be known in its place.
 //! - Nothing here locks the directory.
 
+mod copy;
 mod embedded;
 mod error;
 pub mod frontier;
@@ -49,6 +50,7 @@ mod recent;
 pub mod redis;
 mod store;
 
+pub use copy::{EmbeddedCopy, Piece};
 pub use embedded::{EmbeddedStore, Reader, StoreJob, without_capture};
 pub use error::{Error, ErrorKind, Result};
 pub use frontier::FrontierOptions;

@@ -123,6 +123,12 @@ pub struct StoreLimits {
     pub max_urls: u64,
 }
 
+impl StoreLimits {
+    /// Admission does not stop.
+    pub const NONE: StoreLimits =
+        StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX };
+}
+
 /// What the store says of a URL that it knows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {

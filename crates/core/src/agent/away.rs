@@ -132,6 +132,11 @@ impl Agent {
         }
     }
 
+    /// Counts what others have counted whose work is here now.
+    pub fn add_totals(&mut self, totals: &Totals) {
+        self.totals.add(totals);
+    }
+
     /// The index of a host for the replay, with what the store keeps of it.
     pub(super) fn index_known(&mut self, name: &Host, kept: &mut Kept<'_>, now: Now) -> u32 {
         let index = self.bench.index(name);

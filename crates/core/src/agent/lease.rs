@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::shared::{BEAT, BEAT_TIME_MAX, LEASE, MARGIN_PART, Shared, SharedAction};
 use super::{Action, Agent};
-use crate::site::{AgentId, Beat, Leases, Members, Partitions, Tokens};
+use crate::site::{AgentId, Beat, Lease, Leases, Members, Partitions, Tokens};
 use crate::time::{Mono, Now, Wall};
 
 /// When a beat is tried again that was refused, or is followed by another because something has changed.
@@ -66,7 +66,6 @@ impl Agent {
             self.beat_lease(now, out);
             self.tend_turns(now);
             self.tend_probations(now, out);
-            self.spread_wishes(out);
             if self.undecided > 0 && self.admitting == 0 {
                 self.admitting += 1;
                 out.push(Action::Decide);
@@ -75,6 +74,13 @@ impl Agent {
         self.tend_letting(now, out);
         self.tend_post(now, out);
         self.exchange_turns(now, out);
+    }
+
+    /// Others are to hear of something through the store.
+    pub(super) fn beat_soon(&mut self, now: Now) {
+        if let Some(shared) = &mut self.site.shared {
+            shared.next_beat = shared.next_beat.min(now.mono + SOON);
+        }
     }
 
     fn beat_lease(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -103,6 +109,8 @@ impl Agent {
             member: greeting.member,
             // Who was away for a while does not move it on: others have, and it does not know how far.
             calendar: if shared.incarnation == 0 || shared.is_valid() { now.wall } else { Wall(0) },
+            terms: greeting.terms,
+            wishes: self.site.wishes.clone(),
             holds: wanted,
             fences: silent,
             leaves: stops && has_nothing && self.flights.is_empty() && self.unsettled.is_empty(),
@@ -152,6 +160,10 @@ impl Agent {
         let Some(incarnation) = incarnation else {
             shared.replaces = leases.incarnation_of(me);
             shared.next_beat = now.mono + SOON;
+            if shared.incarnation == 0 && self.is_told_otherwise(&leases, now) {
+                return;
+            }
+            let Some(shared) = &mut self.site.shared else { return };
             // Otherwise a later one has overtaken it.
             let is_fenced = shared.incarnation > 0 && shared.incarnation != shared.replaces;
             if is_fenced && !shared.has_left {
@@ -172,6 +184,7 @@ impl Agent {
             return;
         }
         shared.set_calendar(leases.calendar, now);
+        let wishes = leases.wishes.clone();
         shared.valid_until = shared.valid_until.max(sent + LEASE);
         shared.is_broken_off = now.mono >= shared.valid_until;
         shared.watch(&leases, me, now.mono);
@@ -179,12 +192,37 @@ impl Agent {
         if is_new {
             self.start_leased_keeper();
         }
+        self.on_wishes(&wishes, now, out);
         if self.learn_leases(leases, now) {
             self.ask_again();
         }
         self.learn_leased_keepers(now, out);
         self.learn_held(is_last, now, out);
         self.begin_letting(now);
+    }
+
+    /// Whether it may not join because those who are there were told otherwise. If one of them is alive, it ends; those that are
+    /// not are fenced when they have been silent for long enough.
+    fn is_told_otherwise(&mut self, leases: &Leases, now: Now) -> bool {
+        let (me, Some(ours)) = (self.site.me(), self.introduce().map(|greeting| greeting.terms)) else {
+            return false;
+        };
+        let Some(theirs) = leases.terms.filter(|theirs| *theirs != ours) else { return false };
+        let Some(shared) = &mut self.site.shared else { return false };
+        let before = std::mem::take(&mut shared.watched);
+        let is_alive = |(id, lease): &(AgentId, &Lease)| {
+            before.get(id).is_some_and(|seen| (seen.0, seen.1) != (lease.incarnation, lease.number))
+        };
+        let alive = leases.iter().filter(|(id, _)| *id != me).find(is_alive);
+        let alive = alive.map(|(id, lease)| (id, lease.member.name.clone()));
+        shared.watched = before;
+        shared.watch(leases, me, now.mono);
+        (shared.read_at, shared.next_beat) = (Some(now.mono), now.mono + BEAT);
+        if let Some((id, name)) = alive {
+            shared.has_left = true;
+            self.on_differs(id, &name, &theirs, now);
+        }
+        true
     }
 
     /// Takes in who is there, and who holds what. Says whether that has changed.
@@ -249,7 +287,7 @@ impl Shared {
 
     /// Those whose leases have run out.
     fn silent(&self, now: Mono) -> Vec<(AgentId, u64, u64)> {
-        if self.incarnation == 0 || !self.is_valid() {
+        if self.incarnation > 0 && !self.is_valid() {
             return Vec::new();
         }
         let is_silent = |since: Mono| now.since(since) > LEASE + LEASE / MARGIN_PART;

@@ -244,7 +244,7 @@ impl Agent {
             }
             Record::Seeds(found) => self.widen_scope(found),
             Record::Arrived(arrived) => self.widen_scope(&arrived.found),
-            Record::Moved { .. } => {}
+            Record::Moved { .. } | Record::Copied { .. } => {}
             Record::Members(_) | Record::Tokens(_) | Record::Released { .. } | Record::Recovered(_) => {
                 self.site.replay(record);
             }

@@ -255,12 +255,6 @@ impl Agent {
             | Message::HeardTurns(_)
             | Message::CallTurns { .. }
             | Message::HasTurns { .. }) => self.on_turn_message(from, turns, now, out),
-            Message::Beat { wishes, .. } => self.compare_wishes(from, wishes, out),
-            Message::Wishes(wishes) => {
-                self.on_wishes(&wishes, now, out);
-                // The other may not know all of it either.
-                self.compare_wishes(from, wishes.digest(), out);
-            }
             // The others are for sites whose agents have stores of their own.
             _ => {}
         }

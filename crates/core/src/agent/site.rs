@@ -591,6 +591,16 @@ impl Agent {
         self.site.settings.as_ref().map(|settings| settings.me)
     }
 
+    /// The agents of the site that are not gone.
+    pub fn members(&self) -> impl Iterator<Item = (AgentId, &Member)> {
+        self.site.members.present()
+    }
+
+    /// What all agents of the site are to know.
+    pub fn wishes(&self) -> &Wishes {
+        &self.site.wishes
+    }
+
     /// The name of an agent of the site, gone or not.
     pub fn name_of(&self, id: AgentId) -> Option<&str> {
         self.site.members.get(id).map(|member| member.name.as_str())

@@ -46,7 +46,7 @@ pub struct Totals {
 
 impl Totals {
     /// Adds those of another agent.
-    fn add(&mut self, other: &Totals) {
+    pub fn add(&mut self, other: &Totals) {
         self.pages += other.pages;
         self.failed += other.failed;
         self.disallowed += other.disallowed;
@@ -66,6 +66,30 @@ impl Totals {
             *self.failures.entry(*failure).or_default() += count;
         }
         self.elapsed_before = self.elapsed_before.max(other.elapsed_before);
+    }
+
+    /// What was counted since they were these.
+    pub fn since(&self, earlier: &Totals) -> Totals {
+        let statuses = self.statuses.iter();
+        let statuses =
+            statuses.map(|(of, count)| (*of, count.saturating_sub(*earlier.statuses.get(of).unwrap_or(&0))));
+        let failures = self.failures.iter();
+        let failures =
+            failures.map(|(of, count)| (*of, count.saturating_sub(*earlier.failures.get(of).unwrap_or(&0))));
+        Totals {
+            pages: self.pages.saturating_sub(earlier.pages),
+            failed: self.failed.saturating_sub(earlier.failed),
+            disallowed: self.disallowed.saturating_sub(earlier.disallowed),
+            retries: self.retries.saturating_sub(earlier.retries),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            requests: self.requests.saturating_sub(earlier.requests),
+            out_of_scope: self.out_of_scope.saturating_sub(earlier.out_of_scope),
+            traps: self.traps.saturating_sub(earlier.traps),
+            seeds_answered: self.seeds_answered.saturating_sub(earlier.seeds_answered),
+            statuses: statuses.collect(),
+            failures: failures.collect(),
+            ..Totals::default()
+        }
     }
 
     /// Counts an attempt as not made that had counted as final.
@@ -92,7 +116,7 @@ impl Totals {
     }
 
     /// Counts a durable record.
-    pub(super) fn count(&mut self, record: &Record) {
+    pub fn count(&mut self, record: &Record) {
         match record {
             Record::Settled(settled) => {
                 self.bytes += settled.bytes;

@@ -1,9 +1,10 @@
 //! What concerns all agents of a site, and which of them was told does not matter: blocks, pauses, and what redirects of seeds
-//! add to the scope. Spread like the list of members, and written down by each.
+//! add to the scope. Spread like the list of members, and written down by each; where agents share a store, kept there with the
+//! leases, and brought to all by their beats.
 
 use super::{Action, Agent, Control, canonical};
 use crate::record::{Block, Record};
-use crate::site::{AgentId, Figures, Message, Wishes};
+use crate::site::{AgentId, Message, Wishes};
 use crate::time::Now;
 use crate::url::Url;
 
@@ -21,28 +22,14 @@ impl Agent {
         self.site.wishes = wishes;
         self.follow_wishes(now);
         self.write_own(Record::Wishes(self.site.wishes.clone()), out);
+        self.beat_soon(now);
     }
 
-    /// Takes in what another agent knows of them.
+    /// Takes in what another agent knows of them, or the store.
     pub(super) fn on_wishes(&mut self, wishes: &Wishes, now: Now, out: &mut Vec<Action>) {
         if self.site.wishes.merge(wishes) {
             self.follow_wishes(now);
             self.write_own(Record::Wishes(self.site.wishes.clone()), out);
-        }
-    }
-
-    /// Says to all others which wishes it knows of, if there are any. Where agents share a store nothing else tells them.
-    pub(super) fn spread_wishes(&mut self, out: &mut Vec<Action>) {
-        let (run, wishes) = (self.runs, self.site.wishes.digest());
-        if wishes == Wishes::default().digest() {
-            return;
-        }
-        for to in self.site.others().collect::<Vec<_>>() {
-            self.send(
-                to,
-                Message::Beat { run, members: 0, wishes, holds: 0, figures: Figures::default() },
-                out,
-            );
         }
     }
 

@@ -354,6 +354,17 @@ impl HostMemo {
         HostMemo { not_before, rules: self.rules.into_iter().map(rules).collect(), ..self }
     }
 
+    /// As it is to be in a store where the records that it refers to are at other places, or nowhere.
+    pub fn with_places(mut self, mut place_of: impl FnMut(u64) -> Option<u64>) -> HostMemo {
+        for of in &mut self.rules {
+            of.seen = of.seen.and_then(&mut place_of);
+            if let Some(rules) = &mut of.rules {
+                rules.place = rules.place.and_then(&mut place_of);
+            }
+        }
+        self
+    }
+
     /// What an agent said whose calendar shows `theirs` when ours shows `ours`.
     pub fn translated(self, theirs: Wall, ours: Wall) -> HostMemo {
         let wall = |wall: Wall| wall.translated(theirs, ours);

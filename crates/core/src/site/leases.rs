@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, Member, Partitions};
+use super::{AgentId, Member, Partitions, Terms, Wishes};
 use crate::limits::AGENTS_MAX;
 use crate::time::Wall;
 
@@ -35,6 +35,10 @@ pub struct Leases {
     drawn: u64,
     /// The calendar that all times in the store are of. It began as the first agent's, and goes on with whichever is alive.
     pub calendar: Wall,
+    /// What those in the list were told, and must be told alike.
+    pub terms: Option<Terms>,
+    /// What all are to know, also those that come later.
+    pub wishes: Wishes,
     list: BTreeMap<AgentId, Lease>,
 }
 
@@ -54,6 +58,10 @@ pub struct Beat {
     pub member: Member,
     /// What its calendar shows.
     pub calendar: Wall,
+    /// What it was told.
+    pub terms: Terms,
+    /// What it knows of that all are to know.
+    pub wishes: Wishes,
     /// The partitions that it holds or wants: those that another one has it does not get, and any other that it had it lets go.
     pub holds: Partitions,
     /// Agents that were silent for too long, with the incarnations and numbers they were last seen with: if these are still
@@ -68,9 +76,22 @@ pub struct Beat {
 pub struct Refused;
 
 impl Leases {
-    /// As they were kept: how many incarnations were drawn, what the calendar showed, and the leases.
-    pub fn kept(drawn: u64, calendar: Wall, list: BTreeMap<AgentId, Lease>) -> Leases {
-        Leases { drawn, calendar, list }
+    /// As they were kept: how many incarnations were drawn, the leases, and what else there is.
+    pub fn kept(
+        drawn: u64,
+        calendar: Wall,
+        terms: Option<Terms>,
+        wishes: Wishes,
+        list: BTreeMap<AgentId, Lease>,
+    ) -> Leases {
+        Leases { drawn, calendar, terms, wishes, list }
+    }
+
+    /// Sets the calendar before anybody is there, if it is not set yet.
+    pub fn begin(&mut self, calendar: Wall) {
+        if self.drawn == 0 {
+            (self.drawn, self.calendar) = (1, calendar);
+        }
     }
 
     /// Incarnations so far.
@@ -85,6 +106,14 @@ impl Leases {
             if current != beat.replaces || (current == 0 && self.list.len() >= AGENTS_MAX) {
                 return Err(Refused);
             }
+            self.fence(beat);
+            // Nobody is there who would be told otherwise, or all were told the same.
+            let is_alone = self.list.keys().all(|id| *id == beat.me);
+            if !is_alone && self.terms.is_some_and(|terms| terms != beat.terms) {
+                return Err(Refused);
+            }
+            self.terms = Some(beat.terms);
+            self.wishes.merge(&beat.wishes);
             if self.drawn == 0 {
                 self.calendar = beat.calendar;
             }
@@ -100,12 +129,8 @@ impl Leases {
             return Err(Refused);
         }
         self.calendar = self.calendar.max(beat.calendar);
-        for (id, incarnation, number) in &beat.fences {
-            let is_silent = |lease: &Lease| (lease.incarnation, lease.number) == (*incarnation, *number);
-            if *id != beat.me && self.list.get(id).is_some_and(is_silent) {
-                self.list.remove(id);
-            }
-        }
+        self.wishes.merge(&beat.wishes);
+        self.fence(beat);
         if beat.leaves {
             self.list.remove(&beat.me);
             return Ok(current);
@@ -118,6 +143,16 @@ impl Leases {
             (lease.number, lease.held) = (beat.number, held);
         }
         Ok(current)
+    }
+
+    /// Ends the leases of those that were silent for too long.
+    fn fence(&mut self, beat: &Beat) {
+        for (id, incarnation, number) in &beat.fences {
+            let is_silent = |lease: &Lease| (lease.incarnation, lease.number) == (*incarnation, *number);
+            if *id != beat.me && self.list.get(id).is_some_and(is_silent) {
+                self.list.remove(id);
+            }
+        }
     }
 
     /// The incarnation that an agent has; 0 if it has none.
@@ -147,7 +182,11 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::scope::{Scope, ScopeKind};
+    use crate::settings::Settings;
 
     fn beat(me: u64, incarnation: u64, number: u64, holds: &[u16]) -> Beat {
         let name = format!("agent-{me}");
@@ -159,6 +198,8 @@ mod tests {
             number,
             member,
             calendar: Wall(100 * me),
+            terms: Terms::default(),
+            wishes: Wishes::default(),
             holds: holds.iter().copied().collect(),
             fences: Vec::new(),
             leaves: false,
@@ -217,5 +258,36 @@ mod tests {
         assert_eq!(held(&leases, 1), [8]);
         assert_eq!(leases.beat(&beat(2, 2, 3, &[8])), Err(Refused));
         assert_eq!(leases.beat(&beat(2, 0, 4, &[])), Ok(3), "incarnations only grow");
+    }
+    #[test]
+    fn only_who_was_told_the_same_comes_to_those_who_are_there() {
+        let mut leases = Leases::default();
+        let slower = || {
+            let settings = Settings { delay: Duration::from_secs(9), ..Settings::default() };
+            Terms::of(&Scope::new(ScopeKind::Any, Vec::new(), Vec::new()), &[], &settings)
+        };
+        let told_otherwise = |fences| Beat { terms: slower(), fences, ..beat(2, 0, 1, &[]) };
+        leases.beat(&beat(1, 0, 1, &[])).unwrap();
+        leases.beat(&beat(1, 1, 2, &[7])).unwrap();
+        assert_eq!(leases.beat(&told_otherwise(Vec::new())), Err(Refused));
+        assert_eq!(leases.beat(&told_otherwise(vec![(AgentId::from(1), 1, 1)])), Err(Refused), "it is alive");
+        // It was killed, and what it was told does not count any more.
+        assert_eq!(leases.beat(&told_otherwise(vec![(AgentId::from(1), 1, 2)])), Ok(2));
+        assert_eq!(leases.terms, Some(slower()));
+        assert_eq!(leases.beat(&beat(1, 0, 3, &[])), Err(Refused));
+        leases.beat(&Beat { leaves: true, ..beat(2, 2, 2, &[]) }).unwrap();
+        assert_eq!(leases.beat(&beat(1, 0, 3, &[])), Ok(3), "nobody is there");
+    }
+
+    #[test]
+    fn wishes_stay_when_all_have_left() {
+        let mut leases = Leases::default();
+        let mut paused = Wishes::default();
+        paused.pause(true);
+        leases.beat(&beat(1, 0, 1, &[])).unwrap();
+        leases.beat(&Beat { wishes: paused.clone(), leaves: true, ..beat(1, 1, 2, &[]) }).unwrap();
+        assert_eq!(leases.beat(&Beat { wishes: Wishes::default(), ..beat(1, 1, 9, &[]) }), Err(Refused));
+        leases.beat(&beat(2, 0, 1, &[])).unwrap();
+        assert_eq!(leases.wishes, paused);
     }
 }

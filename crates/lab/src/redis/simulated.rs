@@ -286,7 +286,7 @@ impl State {
         let answer = match word(0) {
             b"EVALSHA" => shard.values.commit(&words[2..], bug),
             b"EVAL" if word(1) == RAISE.as_bytes() => shard.values.raise(key),
-            b"EVAL" if word(1) == SWAP.as_bytes() => shard.values.swap(key, &words[4..]),
+            b"EVAL" if word(1) == SWAP.as_bytes() => shard.values.swap(key, word(4), &words[5..]),
             _ if is_write(word(0)) => Answer::Error("ERR nobody writes without a script".into()),
             _ => shard.values.command(words, bug),
         };

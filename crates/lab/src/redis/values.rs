@@ -126,17 +126,21 @@ impl Values {
         let epoch = hash.get(&b"e"[..]).map_or(0, |epoch| number(epoch)) + 1;
         hash.insert(b"e".to_vec(), epoch.to_string().into_bytes());
         hash.entry(b"v".to_vec()).or_insert_with(|| b"0".to_vec());
-        Answer::List([&b"e"[..], b"v", b"s"].map(|field| Answer::of(hash.get(field))).into())
+        Answer::List([&b"e"[..], b"v", b"s", b"t"].map(|field| Answer::of(hash.get(field))).into())
     }
 
     /// `SWAP` of the store.
-    pub(super) fn swap(&mut self, key: &[u8], words: &[&[u8]]) -> Answer {
+    pub(super) fn swap(&mut self, key: &[u8], wishes: &[u8], words: &[&[u8]]) -> Answer {
         let version = self.field_number(key, b"v");
         if version != number(words[0]) {
             return Answer::Number(0);
         }
         self.set_field(key, b"v", (version + 1).to_string().into_bytes());
-        let (set, removed) = words[2..].split_at(number(words[1]) as usize);
+        if !words[1].is_empty() {
+            self.keys.insert(wishes.to_vec(), Data::Text(words[1].to_vec()));
+            self.touched.insert(wishes.to_vec());
+        }
+        let (set, removed) = words[3..].split_at(number(words[2]) as usize);
         for pair in set.chunks(2) {
             self.set_field(key, pair[0], pair[1].to_vec());
         }

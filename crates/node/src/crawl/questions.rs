@@ -1,12 +1,13 @@
 //! What people ask of a run and tell it, and what other agents of its site ask for them.
 
 use std::path::Path;
+use std::time::Duration;
 
-use nephila_core::agent::{Action, Control, Event, MemberView, StopReason};
+use nephila_core::agent::{Action, Control, Event, MemberView, StopReason, Totals};
 use nephila_core::assign::partition_of;
 use nephila_core::record::{Pointer, Record};
-use nephila_core::site::AgentId;
-use nephila_core::time::Now;
+use nephila_core::site::{AgentId, Partitions};
+use nephila_core::time::{Mono, Now};
 use nephila_core::url::{self, Host};
 use nephila_disk::RealDisk;
 use nephila_store::Store;
@@ -19,14 +20,31 @@ use crate::control::{Request, Response};
 use crate::directory;
 use crate::report::of_waiting;
 use crate::shared::Gathered;
-use crate::why::{Crawl, NO_SITE};
+use crate::why::{Crawl, Ledger, NO_SITE};
 use crate::writer::{WriteError, pointer_of};
 
 /// A question that waits for something to be read, and where its answer goes.
 pub(super) struct Question {
     ask: Ask,
     answered: Box<dyn FnOnce(Answer) + Send>,
+    /// What was held when it was put, and what this process had counted.
+    held: Partitions,
+    own: Totals,
 }
+
+/// What was counted in the store in the partitions that an agent holds. While these are the same, only this process writes there
+/// and so knows what was counted since.
+pub(super) struct Counted {
+    held: Partitions,
+    at: Mono,
+    /// In the store,
+    totals: Totals,
+    /// and of that by this process.
+    own: Totals,
+}
+
+/// For how long that is not read again: what was written while it was read may be counted twice until then.
+const COUNTED_FOR: Duration = Duration::from_secs(60);
 
 impl Question {
     /// The host that it is about, if it is about one.
@@ -201,8 +219,21 @@ impl Run {
                 let dir = self.dir.clone();
                 tokio::task::spawn_blocking(move || answered(read(&dir, &pointer, from)));
             }
-            Ask::Why { .. } | Ask::Hosts { .. } if matches!(self.base, Base::Shared(_)) => {
-                self.gather(Question { ask, answered: Box::new(answered) });
+            Ask::Why { .. } | Ask::Hosts { .. } | Ask::Status if matches!(self.base, Base::Shared(_)) => {
+                let now = Clock::now();
+                let held = self.agent.open_partitions().cloned().unwrap_or_default();
+                let own = self.agent.status(now).totals;
+                let counted = self.counted.as_ref().filter(|counted| {
+                    matches!(ask, Ask::Status)
+                        && counted.held == held
+                        && now.mono.since(counted.at) < COUNTED_FOR
+                });
+                if let Some(counted) = counted {
+                    let mut totals = own.since(&counted.own);
+                    totals.add(&counted.totals);
+                    return answered(self.crawl(&mut Gathered::counted(totals)).tell(&ask, now));
+                }
+                self.gather(Question { ask, answered: Box::new(answered), held, own });
             }
             ask => {
                 if let Ask::Why { url } = &ask {
@@ -217,7 +248,7 @@ impl Run {
     fn gather(&mut self, question: Question) {
         let Base::Shared(shared) = &self.base else { return };
         let (options, inputs) = (shared.options().clone(), self.inputs.clone());
-        let held = self.agent.open_partitions().map(|open| open.iter().collect()).unwrap_or_default();
+        let held = question.held.iter().collect();
         let places = question.host().map(|host| self.agent.rules_places(&host)).unwrap_or_default();
         tokio::task::spawn_blocking(move || {
             let gathered = Gathered::read(&options, &question.ask, places, held).map(Box::new);
@@ -242,6 +273,10 @@ impl Run {
             }
             Ok(mut gathered) => {
                 let now = Clock::now();
+                if let Some(totals) = gathered.totals().cloned() {
+                    let (held, own) = (question.held.clone(), question.own.clone());
+                    self.counted = Some(Counted { held, at: now.mono, totals, own });
+                }
                 let now = Now { wall: self.agent.calendar(now), ..now };
                 self.crawl(&mut gathered).tell(&question.ask, now)
             }

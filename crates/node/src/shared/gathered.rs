@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use nephila_core::agent::StoredHost;
+use nephila_core::agent::{StoredHost, Totals};
 use nephila_core::assign::partition_of;
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::Record;
@@ -27,9 +27,15 @@ pub(crate) struct Gathered {
     records: HashMap<u64, (Record, Option<AgentId>)>,
     hosts: Vec<StoredHost>,
     others: u64,
+    totals: Option<Totals>,
 }
 
 impl Gathered {
+    /// For a question that needs nothing else.
+    pub(crate) fn counted(totals: Totals) -> Gathered {
+        Gathered { totals: Some(totals), ..Gathered::default() }
+    }
+
     /// Reads what a question needs. `places` are those of records that the agent knows of, `held` its partitions.
     pub(crate) fn read(
         options: &RedisOptions,
@@ -46,7 +52,11 @@ impl Gathered {
                 let max = (*limit).max(HOSTS_KEPT_MAX);
                 Gathered::hosts(options, max, *sort, name.as_deref(), held)
             }
-            _ => Ok(Gathered::default()),
+            Ask::Status => {
+                let store = RedisStore::open_to_read(&RedisOptions { partitions: held, ..options.clone() })?;
+                Ok(Gathered::counted(store.totals()))
+            }
+            Ask::Had { .. } | Ask::Read { .. } => Ok(Gathered::default()),
         }
     }
 
@@ -121,9 +131,13 @@ impl Ledger for Gathered {
         Ok(self.known.take())
     }
 
-    fn had(&self, place: u64, _: &Url) -> Result<Known> {
+    fn had(&self, place: u64, _: &Url) -> Result<(Known, Option<AgentId>)> {
         // Whoever has the partition has its records.
         Err(Error::NoRecord { place })
+    }
+
+    fn totals(&self) -> Option<&Totals> {
+        self.totals.as_ref()
     }
 
     fn hosts(&mut self, each: &mut dyn FnMut(StoredHost)) -> Result<u64> {

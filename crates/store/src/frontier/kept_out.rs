@@ -10,9 +10,8 @@ use nephila_core::record::Found;
 use super::key::HostKey;
 use super::sieve::Offer;
 use super::{Frontier, Range, snapshot};
-use crate::LogReader;
-use crate::log::Log;
-use crate::{Error, Result};
+use crate::log::{self, Log};
+use crate::{Error, LogReader, Result, StoreLimits};
 
 /// The directory of what limits keep out,
 pub(super) const KEPT_OUT: &str = "kept-out";
@@ -41,6 +40,13 @@ impl Frontier {
         })
     }
 
+    /// Stops admission at other limits from now on, whatever was admitted before.
+    pub fn set_limits(&mut self, limits: StoreLimits) -> Result<()> {
+        self.decide_range(&Range::All)?;
+        self.options.limits = limits;
+        self.count_hosts()
+    }
+
     /// The limit that keeps a new URL out.
     pub(super) fn limit_on(&self, host: HostKey, depth: u16) -> Option<Over> {
         let limits = &self.options.limits;
@@ -57,8 +63,11 @@ impl Frontier {
 
     /// Notes a URL that a limit keeps out, for when the limit is raised.
     pub(super) fn keep_out(&mut self, over: Over, found: &Found, via: u64) -> Result<()> {
-        if let Some(log) = &mut self.kept_out {
-            log.append(|out| postcard::to_io(&(found, via), out).map(drop).map_err(Error::Encode))?;
+        match &mut self.kept_out {
+            Some(log) => {
+                log.append(|out| postcard::to_io(&(found, via), out).map(drop).map_err(Error::Encode))?;
+            }
+            None => self.kept_out_unlogged.push((found.clone(), via)),
         }
         for counts in [&mut self.over, &mut self.decided.over] {
             match over {
@@ -68,6 +77,17 @@ impl Frontier {
             }
         }
         Ok(())
+    }
+
+    /// Passes on what is kept out of a frontier that was opened to be read, with the places of the records that found it.
+    pub fn each_kept_out(&self, each: &mut dyn FnMut(Found, u64) -> Result<()>) -> Result<()> {
+        let dir = self.dir.join(KEPT_OUT);
+        let mut read = |_: u64, payload: &[u8]| {
+            let (found, via) = postcard::from_bytes(payload).map_err(|_| snapshot::senseless(&self.dir))?;
+            each(found, via)
+        };
+        log::read_only_to(&*self.disk, &dir, (self.kept_out_from, 0), &mut read)?;
+        self.kept_out_unlogged.iter().try_for_each(|(found, via)| each(found.clone(), *via))
     }
 
     /// Offers again what limits kept out that have been raised since. What still is too much stays out.

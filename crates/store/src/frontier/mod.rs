@@ -150,6 +150,8 @@ pub struct Frontier {
     counts: Counts,
     /// URLs that limits keep out, and where those begin that count.
     kept_out: Option<Log>,
+    /// What would be noted there if anything might be written, with the places of the records that found it.
+    kept_out_unlogged: Vec<(Found, u64)>,
     kept_out_from: u64,
     over: OverLimit,
     /// Texts of URLs that are being offered again.
@@ -262,6 +264,7 @@ impl Frontier {
             settled: head.settled,
             counts: Counts::from_state(&counts).ok_or_else(senseless)?,
             kept_out,
+            kept_out_unlogged: Vec::new(),
             kept_out_from: head.kept_out_from,
             over: OverLimit { depth: head.over[0], host: head.over[1], urls: head.over[2] },
             readmitted: HashMap::new(),

@@ -1,12 +1,13 @@
 //! Questions: about a URL, about hosts, and the round over all of them.
 
 use nephila_core::agent::{StoredHost, Visited};
-use nephila_core::record::{Found, Outcome, Record};
+use nephila_core::record::{Found, How, Outcome, Record};
 use nephila_core::site::AgentId;
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url};
 use redis::{Value, cmd};
 
+use super::copying::seen_in;
 use super::values::{CHUNK_ENTRIES, Entry, HostRecord, Seen, all_bytes, bytes, class_of, senseless, unpack};
 use super::{RedisStore, partition_of};
 use crate::{Known, KnownState, Result};
@@ -24,7 +25,7 @@ impl RedisStore {
         let entry = match seen {
             None => return Ok(None),
             Some(Seen::Tried(place) | Seen::Done(place)) => {
-                return self.look_back_at(place, is_taken).map(Some);
+                return self.look_back_at(place, is_taken, &print).map(Some);
             }
             Some(Seen::Queued { depth, chunk }) => {
                 let key = self.keys.queue(&host, class_of(depth), chunk);
@@ -48,7 +49,12 @@ impl RedisStore {
     }
 
     /// Where a URL was found nearer while it was under way.
-    fn found_nearer(&mut self, host: &Host, record: &HostRecord, print: &[u8; 12]) -> Result<Option<Entry>> {
+    pub(super) fn found_nearer(
+        &mut self,
+        host: &Host,
+        record: &HostRecord,
+        print: &[u8; 12],
+    ) -> Result<Option<Entry>> {
         if !record.nearer {
             return Ok(None);
         }
@@ -57,9 +63,21 @@ impl RedisStore {
         bytes(answer)?.map(|entry| unpack(&entry)).transpose()
     }
 
-    fn look_back_at(&mut self, place: u64, is_taken: bool) -> Result<(Known, Option<AgentId>)> {
-        let (Record::Settled(settled), whose) = self.read_record(place)? else {
-            return Err(senseless("what settled a URL is not an attempt at one"));
+    fn look_back_at(
+        &mut self,
+        place: u64,
+        is_taken: bool,
+        print: &[u8; 12],
+    ) -> Result<(Known, Option<AgentId>)> {
+        let (settled, whose) = match self.read_record(place)? {
+            (Record::Settled(settled), whose) => (settled, whose),
+            (Record::Moved { from: agent, moved }, _) => {
+                let seen = seen_in(&moved, print).ok_or_else(|| senseless("it does not speak of the URL"))?;
+                let found = Found { url: String::new(), depth: 0, how: How::Link, redirects: 0 };
+                let state = KnownState::Elsewhere { agent, place: seen.place };
+                return Ok((Known { found, via: None, state }, None));
+            }
+            _ => return Err(senseless("what settled a URL is not an attempt at one")),
         };
         let (url, depth, how) = (settled.url.clone(), settled.depth, settled.how);
         let found = Found { url, depth, how, redirects: 0 };
@@ -75,7 +93,7 @@ impl RedisStore {
     }
 
     /// The names of hosts of a partition, from a number on, so many at most.
-    fn names_from(&mut self, partition: u16, from: u64, max: usize) -> Result<Vec<Host>> {
+    pub(super) fn names_from(&mut self, partition: u16, from: u64, max: usize) -> Result<Vec<Host>> {
         let mut names = Vec::new();
         let end = self.partition(partition)?.sums.names;
         let mut at = from;

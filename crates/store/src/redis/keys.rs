@@ -91,6 +91,11 @@ impl Keys {
         self.of_partition(partition, format_args!("h{chunk}"))
     }
 
+    /// What is known of copies of the crawl, beside the leases.
+    pub(super) fn copies(&self) -> String {
+        format!("{}{{{}}}c", self.crawl, super::leases::TAG)
+    }
+
     /// The record of a host.
     pub(super) fn host(&self, host: &Host) -> String {
         self.of_host(host, "")

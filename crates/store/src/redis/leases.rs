@@ -7,32 +7,38 @@
 use std::collections::BTreeMap;
 
 use nephila_core::assign::slot;
-use nephila_core::site::{AgentId, Beat, Lease, Leases};
+use nephila_core::site::{AgentId, Beat, Lease, Leases, Wishes};
 use nephila_core::time::Wall;
 use redis::{Value, cmd};
 
 use super::cluster::{Cluster, ClusterOptions};
-use super::values::{fields, pack, senseless, unpack};
+use super::values::{bytes, fields, pack, senseless, unpack};
 use crate::{Error, Result};
 
-/// Writes the table if its version is the one that was read. KEYS: the table. ARGV: the version, how many words follow that are
-/// fields and what to put there, these, and then the fields to remove.
+/// Writes the table if its version is the one that was read. KEYS: the table and where wishes are. ARGV: the version, the wishes
+/// or nothing if they stay as they are, how many words follow that are fields and what to put there, these, and then the fields
+/// to remove.
 pub const SWAP: &str = "\
 local is = redis.call('HGET', KEYS[1], 'v') or '0'
 if is ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'v', is + 1)
-local n = tonumber(ARGV[2])
-if n > 0 then redis.call('HSET', KEYS[1], unpack(ARGV, 3, 2 + n)) end
-if #ARGV > 2 + n then redis.call('HDEL', KEYS[1], unpack(ARGV, 3 + n)) end
+if ARGV[2] ~= '' then redis.call('SET', KEYS[2], ARGV[2]) end
+local n = tonumber(ARGV[3])
+if n > 0 then redis.call('HSET', KEYS[1], unpack(ARGV, 4, 3 + n)) end
+if #ARGV > 3 + n then redis.call('HDEL', KEYS[1], unpack(ARGV, 4 + n)) end
 return 1
 ";
 
 /// What is in the table's slot.
-const TAG: &str = "leases";
+pub(super) const TAG: &str = "leases";
 /// The field of the version,
 const VERSION: &[u8] = b"v";
-/// and that of what is not a lease.
+/// that of what is not a lease,
 const REST: &[u8] = b"r";
+/// that of what all agents were told,
+const TERMS: &[u8] = b"t";
+/// and that of the digest of the wishes, which are read only when somebody knows others.
+const DIGEST: &[u8] = b"d";
 /// How often a beat is tried whose table others have written meanwhile.
 const TRIES_MAX: usize = 20;
 
@@ -40,48 +46,87 @@ const TRIES_MAX: usize = 20;
 pub struct RedisLeases {
     cluster: Cluster,
     key: String,
+    wishes: String,
+}
+
+/// The table as it was read.
+struct Table {
+    version: u64,
+    /// Of the wishes, which are those of whoever asked if they are the same.
+    digest: u64,
+    leases: Leases,
 }
 
 impl RedisLeases {
     /// The leases of a crawl.
     pub fn open(options: ClusterOptions, crawl: &str) -> Result<RedisLeases> {
-        Ok(RedisLeases { cluster: Cluster::open(options)?, key: format!("{crawl}{{{TAG}}}") })
+        let (key, wishes) = (format!("{crawl}{{{TAG}}}"), format!("{crawl}{{{TAG}}}w"));
+        Ok(RedisLeases { cluster: Cluster::open(options)?, key, wishes })
     }
 
     /// Has the table take a beat in. Says the incarnation of who sent it, unless it was refused, and what the table holds then.
     /// After an error nobody knows whether it was taken in.
     pub fn beat(&mut self, beat: &Beat) -> Result<(Option<u64>, Leases)> {
+        self.change(&beat.wishes, &mut |leases| leases.beat(beat).ok())
+    }
+
+    /// Has the calendar begin if it has not, and adds wishes, before any agent is there. Says what the table holds then.
+    pub fn begin(&mut self, calendar: Wall, wishes: &Wishes) -> Result<Leases> {
+        let begin = &mut |leases: &mut Leases| {
+            leases.begin(calendar);
+            leases.wishes.merge(wishes);
+            Some(())
+        };
+        Ok(self.change(wishes, begin)?.1)
+    }
+
+    /// What the table holds, which need not be confirmed.
+    pub fn look(&mut self) -> Result<Leases> {
+        Ok(self.read(&Wishes::default())?.leases)
+    }
+
+    /// Changes the table, if `change` says something; then that is confirmed. `wishes` are likely those in the table.
+    fn change<T>(
+        &mut self,
+        wishes: &Wishes,
+        change: &mut dyn FnMut(&mut Leases) -> Option<T>,
+    ) -> Result<(Option<T>, Leases)> {
         for _ in 0..TRIES_MAX {
-            let (version, before) = self.read()?;
+            let Table { version, digest, leases: before } = self.read(wishes)?;
             let mut leases = before.clone();
-            let Ok(incarnation) = leases.beat(beat) else { return Ok((None, before)) };
+            let Some(said) = change(&mut leases) else { return Ok((None, before)) };
             let mut words = Vec::new();
             for (id, lease) in leases.iter().filter(|(id, lease)| before.get(*id) != Some(*lease)) {
                 words.extend([id.0.to_vec(), pack(lease)?]);
             }
             words.extend([REST.to_vec(), pack(&(leases.drawn(), leases.calendar))?]);
+            if leases.terms != before.terms {
+                words.extend([TERMS.to_vec(), pack(&leases.terms)?]);
+            }
+            let mut packed = Vec::new();
+            if leases.wishes.digest() != digest {
+                packed = pack(&leases.wishes)?;
+                words.extend([DIGEST.to_vec(), pack(&leases.wishes.digest())?]);
+            }
             let gone = before.iter().filter(|(id, _)| leases.get(*id).is_none());
             let gone: Vec<Vec<u8>> = gone.map(|(id, _)| id.0.to_vec()).collect();
             let mut swap = cmd("EVAL");
-            swap.arg(SWAP).arg(1).arg(&self.key).arg(version).arg(words.len()).arg(words).arg(gone);
+            swap.arg(SWAP).arg(2).arg(&self.key).arg(&self.wishes);
+            swap.arg(version).arg(packed).arg(words.len()).arg(words).arg(gone);
             let answer = self.cluster.read([(slot(TAG), swap)])?.pop();
             if answer == Some(Value::Int(1)) {
                 self.cluster.flush_reads()?;
-                return Ok((Some(incarnation), leases));
+                return Ok((Some(said), leases));
             }
         }
         Err(Error::Unavailable { what: "the leases change all the time", seconds: 0 })
     }
 
-    /// What the table holds, which need not be confirmed.
-    pub fn look(&mut self) -> Result<Leases> {
-        Ok(self.read()?.1)
-    }
-
-    fn read(&mut self) -> Result<(u64, Leases)> {
+    fn read(&mut self, wishes: &Wishes) -> Result<Table> {
         let get = cmd("HGETALL").arg(&self.key).clone();
         let answer = self.cluster.read([(slot(TAG), get)])?.pop().unwrap_or(Value::Nil);
         let (mut version, mut rest, mut list) = (0, (0, Wall(0)), BTreeMap::new());
+        let (mut terms, mut digest) = (None, Wishes::default().digest());
         for (field, value) in fields(answer)? {
             match &field[..] {
                 VERSION => {
@@ -89,12 +134,21 @@ impl RedisLeases {
                     version = text.ok_or_else(|| senseless("the leases have no version"))?;
                 }
                 REST => rest = unpack(&value)?,
+                TERMS => terms = unpack(&value)?,
+                DIGEST => digest = unpack(&value)?,
                 id => {
                     let id = id.try_into().map_err(|_| senseless("a lease is nobody's"))?;
                     list.insert(AgentId(id), unpack::<Lease>(&value)?);
                 }
             }
         }
-        Ok((version, Leases::kept(rest.0, rest.1, list)))
+        let wishes = if digest == wishes.digest() { wishes.clone() } else { self.read_wishes()? };
+        Ok(Table { version, digest, leases: Leases::kept(rest.0, rest.1, terms, wishes, list) })
+    }
+
+    fn read_wishes(&mut self) -> Result<Wishes> {
+        let get = cmd("GET").arg(&self.wishes).clone();
+        let answer = self.cluster.read([(slot(TAG), get)])?.pop().unwrap_or(Value::Nil);
+        bytes(answer)?.map_or_else(|| Ok(Wishes::default()), |wishes| unpack(&wishes))
     }
 }

@@ -18,6 +18,7 @@ mod admitting;
 mod asking;
 mod cluster;
 mod commit;
+mod copying;
 mod keys;
 mod leases;
 mod link;
@@ -33,7 +34,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Visited};
+use nephila_core::agent::{Admitted, Due, OverLimit, Stored, StoredHost, Taken, Totals, Visited};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, Record, Settled};
 use nephila_core::site::{AgentId, Partitions};
@@ -53,6 +54,7 @@ use crate::{Error, Known, Result, Store, StoreLimits};
 use nephila_core::assign::partition_of;
 
 pub use self::cluster::{ClusterOptions, Figures};
+pub use self::copying::{Copies, CopyNote, RedisCopy};
 pub use self::leases::{RedisLeases, SWAP};
 pub use self::link::{Link, LinkOptions, Login, Wire, World};
 pub use redis::{Cmd, Value, cmd};
@@ -61,11 +63,13 @@ pub use redis::{Cmd, Value, cmd};
 const HOSTS_MAX: usize = 20_000;
 /// Pages whose addresses are.
 const PAGES_MAX: usize = 10_000;
+/// The field of a partition with what was counted in it.
+const TOTALS: &[u8] = b"t";
 /// Raises the epoch of a partition, and says what it holds.
 pub const RAISE: &str = "\
 redis.call('HSETNX', KEYS[1], 'v', 0)
 redis.call('HINCRBY', KEYS[1], 'e', 1)
-return redis.call('HMGET', KEYS[1], 'e', 'v', 's')
+return redis.call('HMGET', KEYS[1], 'e', 'v', 's', 't')
 ";
 
 /// What a store is opened with.
@@ -98,6 +102,10 @@ pub struct RedisStore {
     /// Nothing is held, and nothing may be written.
     reads_only: bool,
     partitions: BTreeMap<u16, Partition>,
+    /// What was counted in each of them that something was counted in.
+    totals: BTreeMap<u16, Totals>,
+    /// Records that are written are counted.
+    counts: bool,
     hosts: HashMap<Host, HostRecord>,
     /// What they come to.
     total: Sums,
@@ -149,14 +157,15 @@ impl RedisStore {
         let mut store = RedisStore::new(Cluster::open(options.cluster.clone())?, options);
         store.reads_only = true;
         let get = |number: &u16| {
-            (*number, cmd("HMGET").arg(store.keys.partition(*number)).arg(&["e", "v", "s"]).clone())
+            (*number, cmd("HMGET").arg(store.keys.partition(*number)).arg(&["e", "v", "s", "t"]).clone())
         };
         let commands: Vec<_> = options.partitions.iter().map(get).collect();
         let answers = store.cluster.get_mut().read(commands)?;
         for (number, answer) in options.partitions.iter().zip(answers) {
             // Nobody has written to one that has no number.
-            if let Ok(partition) = held(answer) {
+            if let Ok((partition, totals)) = held(answer) {
                 store.partitions.insert(*number, partition);
+                store.totals.extend(totals.map(|totals| (*number, totals)));
             }
         }
         Ok(store)
@@ -171,6 +180,8 @@ impl RedisStore {
             patience: options.cluster.patience,
             reads_only: false,
             partitions: BTreeMap::new(),
+            totals: BTreeMap::new(),
+            counts: true,
             hosts: HashMap::new(),
             total: Sums::default(),
             offers: Vec::new(),
@@ -216,9 +227,10 @@ impl RedisStore {
         cluster.flush_reads()?;
         for (number, answer) in partitions.iter().zip(answers) {
             self.let_go_now(*number);
-            let partition = held(answer)?;
+            let (partition, totals) = held(answer)?;
             self.total.add(&partition.sums);
             self.partitions.insert(*number, partition);
+            self.totals.extend(totals.map(|totals| (*number, totals)));
         }
         self.readmit(partitions)?;
         self.empty_outboxes(partitions)?;
@@ -236,6 +248,7 @@ impl RedisStore {
     pub fn let_go_now(&mut self, partition: u16) {
         let Some(Partition { sums, .. }) = self.partitions.remove(&partition) else { return };
         self.total.subtract(&sums);
+        self.totals.remove(&partition);
         self.cluster.get_mut().forget(partition);
         self.writers.get_mut().remove(&partition);
         self.hosts.retain(|host, _| partition_of(host) != partition);
@@ -423,6 +436,21 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Changes what was counted in a partition.
+    fn plan_totals(&mut self, number: u16, plan: &mut Plan, change: impl FnOnce(&mut Totals)) -> Result<()> {
+        let totals = self.totals.entry(number).or_default();
+        change(totals);
+        plan.set_field(self.keys.partition(number), TOTALS, pack(totals)?);
+        Ok(())
+    }
+
+    /// What was ever counted in the partitions that are held, or were when it was opened to be read: pages, bytes and so on.
+    pub fn totals(&self) -> Totals {
+        let mut sum = Totals::default();
+        self.totals.values().for_each(|totals| sum.add(totals));
+        sum
+    }
+
     /// What has been decided since that was last said.
     fn news(&mut self) -> Admitted {
         let said = std::mem::take(&mut self.said);
@@ -430,8 +458,8 @@ impl RedisStore {
     }
 }
 
-/// A partition, from the answer to [`RAISE`].
-fn held(answer: Value) -> Result<Partition> {
+/// A partition and what was counted in it, from the answer to [`RAISE`].
+fn held(answer: Value) -> Result<(Partition, Option<Totals>)> {
     let mut parts = list(answer)?.into_iter();
     let mut next = || parts.next().map_or(Ok(None), bytes);
     let number = |bytes: Option<Vec<u8>>| {
@@ -440,7 +468,8 @@ fn held(answer: Value) -> Result<Partition> {
     };
     let (epoch, version) = (number(next()?)?, number(next()?)?);
     let sums = next()?.map_or(Ok(Sums::default()), |bytes| unpack(&bytes))?;
-    Ok(Partition { epoch, version, sums })
+    let totals = next()?.map(|bytes| unpack(&bytes)).transpose()?;
+    Ok((Partition { epoch, version, sums }, totals))
 }
 
 impl Store for RedisStore {

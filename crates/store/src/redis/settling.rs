@@ -33,7 +33,11 @@ const WITH_OTHERS_BYTES_MAX: usize = 4 << 10;
 impl RedisStore {
     /// Writes a record: it settles its URL, and what it found is noted to be admitted. Durable after [`RedisStore::flush`].
     pub fn append(&mut self, record: &Record) -> Result<u64> {
-        let number = self.partition_for(record)?;
+        self.append_to(self.partition_for(record)?, record)
+    }
+
+    /// Writes a record to this partition, which is that of its host if it has one.
+    pub(super) fn append_to(&mut self, number: u16, record: &Record) -> Result<u64> {
         let mut plan = Plan::default();
         let place = place_of(number, self.partition(number)?.sums.records + 1);
         let mut changed = Vec::new();
@@ -41,6 +45,9 @@ impl RedisStore {
             changed.extend(self.plan_settled(place, settled, &mut plan)?);
         }
         self.plan_record(place, record, &mut plan)?;
+        if self.counts && matches!(record, Record::Settled(_) | Record::Robots(_) | Record::Host(_)) {
+            self.plan_totals(number, &mut plan, |totals| totals.count(record))?;
+        }
         self.count(number, |sums| sums.records += 1)?;
         self.commit(number, plan, changed)?;
         Ok(place)
@@ -93,7 +100,7 @@ impl RedisStore {
     }
 
     /// The record itself, and its outbox.
-    fn plan_record(&mut self, place: u64, record: &Record, plan: &mut Plan) -> Result<()> {
+    pub(super) fn plan_record(&mut self, place: u64, record: &Record, plan: &mut Plan) -> Result<()> {
         let (partition, number) = partition_and_number(place);
         let found = record.found();
         if !found.is_empty() {
@@ -267,6 +274,16 @@ impl RedisStore {
         Ok((unpack(&parts.concat())?, whose))
     }
 
+    /// The same of several, which are asked for together.
+    pub(super) fn read_records(&self, places: &[u64]) -> Result<Vec<(Record, Option<AgentId>)>> {
+        let commands: Vec<_> = places.iter().map(|place| self.get_entry(*place)).collect();
+        let answers = self.cluster.borrow_mut().read(commands)?;
+        let read = |(place, answer): (&u64, Value)| {
+            self.unpack_record(*place, &bytes(answer)?.ok_or(Error::NoRecord { place: *place })?)
+        };
+        places.iter().zip(answers).map(read).collect()
+    }
+
     /// Asks for what lies at a place, which is nothing at places that were never given.
     fn get_entry(&self, place: u64) -> (u16, Cmd) {
         let (partition, number) = partition_and_number(place);
@@ -350,6 +367,7 @@ fn page_of(record: &Record) -> Option<String> {
     match record {
         Record::Settled(settled) => Some(settled.url.clone()),
         Record::Robots(robots) => Some(robots.url.clone()),
+        Record::Arrived(arrived) => arrived.pages.first()?.0.clone(),
         _ => None,
     }
 }

@@ -141,7 +141,7 @@ impl RedisStore {
     }
 
     /// What the sieve says of entries.
-    fn seen(
+    pub(super) fn seen(
         &mut self,
         host: &Host,
         record: &HostRecord,

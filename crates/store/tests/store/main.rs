@@ -7,6 +7,7 @@
 )]
 
 mod contract;
+mod copy;
 mod crash;
 mod damage;
 mod embedded;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nephila_core::assign::partition_of;
 use nephila_core::record::{Outcome, Record, Settled};
-use nephila_core::site::{AgentId, Beat, Member};
+use nephila_core::site::{AgentId, Beat, Member, Terms, Wishes};
 use nephila_core::time::Wall;
 use nephila_lab::redis::simulated::SimRedis;
 use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
@@ -139,6 +139,8 @@ fn leases_are_one_table_for_all() {
                 number,
                 member: member(me),
                 calendar: Wall(7),
+                terms: Terms::default(),
+                wishes: Wishes::default(),
                 holds: holds.iter().copied().collect(),
                 fences: fences.to_vec(),
                 leaves: false,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::{PARTITIONS, Ring, partition_of, partition_of_address};
-use crate::site::{AgentId, Beat, Figures, Leases, Member, Message, Partitions, SiteSettings, Terms, Wishes};
+use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Terms, Wishes};
 
 const HOST: &str = "a.example";
 const ADDRESS: [u8; 4] = [93, 184, 216, 1];
@@ -32,6 +32,9 @@ struct Site {
     /// When the store was asked for what was found for others, and how much of it there is.
     looks: Vec<f64>,
     elsewhere: usize,
+    /// What the other was told, and knows of.
+    terms: Terms,
+    wishes: Wishes,
 }
 
 impl Site {
@@ -70,6 +73,8 @@ impl Site {
             said: Vec::new(),
             looks: Vec::new(),
             elsewhere: 0,
+            terms: Terms::default(),
+            wishes: Wishes::default(),
         };
         let mut out = Vec::new();
         site.agent.start(site.clock(), Stored::default(), &mut out);
@@ -197,7 +202,20 @@ impl Site {
         };
         let (me, calendar) = (self.other, Wall(0));
         let (replaces, fences, leaves) = (0, Vec::new(), false);
-        let beat = Beat { me, incarnation, replaces, number, member, calendar, holds, fences, leaves };
+        let (terms, wishes) = (self.terms, self.wishes.clone());
+        let beat = Beat {
+            me,
+            incarnation,
+            replaces,
+            number,
+            member,
+            calendar,
+            terms,
+            wishes,
+            holds,
+            fences,
+            leaves,
+        };
         self.leases.beat(&beat).unwrap()
     }
 
@@ -282,6 +300,8 @@ fn who_was_fenced_forgets_all_and_joins_again() {
         number: 2,
         member,
         calendar: Wall(0),
+        terms: Terms::default(),
+        wishes: Wishes::default(),
         holds,
         fences: fence,
         leaves: false,
@@ -412,33 +432,41 @@ fn what_was_found_for_others_is_gathered() {
 #[test]
 fn what_one_agent_was_told_all_follow() {
     let mut site = Site::new();
-    site.other(0, 1, Partitions::default());
+    let two = site.other(0, 1, Partitions::default());
     site.run(4.0);
-    let mut wishes = Wishes::default();
-    wishes.pause(true);
-    let from_two =
-        |message| Event::Message { from: AgentId::from(2), name: "two".into(), message: Box::new(message) };
-    let said = |site: &mut Site, event| {
-        let mut out = Vec::new();
-        site.agent.step(site.clock(), event, &mut out);
-        out.iter().any(|action| match action {
-            Action::Send { message, .. } => matches!(**message, Message::Wishes(_)),
-            _ => false,
-        })
-    };
-    let beat = |wishes: &Wishes| Message::Beat {
-        run: 1,
-        members: 0,
-        wishes: wishes.digest(),
-        holds: 0,
-        figures: Figures::default(),
-    };
-    assert!(said(&mut site, from_two(beat(&wishes))), "it asks by saying what it knows");
-    assert!(!said(&mut site, from_two(Message::Wishes(wishes.clone()))), "both know the same");
+    site.wishes.pause(true);
+    site.other(two, 2, Partitions::default());
+    site.run(6.0);
     assert!(site.agent.status(site.clock()).paused);
-    assert!(!said(&mut site, from_two(beat(&wishes))));
-    assert!(said(&mut site, from_two(beat(&Wishes::default()))), "the other does not know it");
-    said(&mut site, Event::Control(Control::Resume));
-    assert!(said(&mut site, from_two(Message::Wishes(wishes))), "it is older than what is known here");
-    assert!(!site.agent.status(site.clock()).paused);
+    site.step(Event::Control(Control::Resume));
+    site.run(6.2);
+    assert!(!site.leases.wishes.is_paused(), "the store knows soon");
+    site.other(two, 3, Partitions::default());
+    site.run(8.0);
+    assert!(!site.agent.status(site.clock()).paused, "what the other says is older");
+}
+
+#[test]
+fn who_was_told_otherwise_than_those_who_are_there_ends() {
+    for is_alive in [true, false] {
+        let mut site = Site::begin(true);
+        let settings = Settings { delay: Duration::from_secs(9), ..Settings::default() };
+        site.terms = Terms::of(&Scope::new(ScopeKind::Any, Vec::new(), Vec::new()), &[], &settings);
+        let two = site.other(0, 1, Partitions::default());
+        site.is_cut = false;
+        for number in 2..12 {
+            site.run(number as f64);
+            if is_alive && site.leases.get(site.other).is_some() {
+                site.other(two, number, Partitions::default());
+            }
+        }
+        let differing: Vec<_> = site.agent.differing().map(|of| (of.name.as_str(), of.refuses)).collect();
+        assert_eq!(differing, if is_alive { vec![("two", true)] } else { vec![] });
+        assert_eq!(site.agent.is_stopping(), is_alive);
+        assert_eq!(
+            site.leases.get(AgentId::from(1)).is_some(),
+            !is_alive,
+            "who is dead does not keep it out"
+        );
+    }
 }
