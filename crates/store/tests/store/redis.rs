@@ -162,6 +162,23 @@ fn leases_are_one_table_for_all() {
 }
 
 #[test]
+fn wishes_and_the_calendar_are_kept_beside_the_leases() {
+    let simulated = SimRedis::new(1, None);
+    for cluster in [options(NO_LIMITS).cluster, simulated.options(0)] {
+        let open = || RedisLeases::open(cluster.clone(), "wishes:").unwrap();
+        assert_eq!((open().look().unwrap().drawn(), open().look().unwrap().calendar), (0, Wall(0)));
+        let (mut paused, mut widened) = (Wishes::default(), Wishes::default());
+        paused.pause(true);
+        widened.add_seed("http://a.example/");
+        open().begin(Wall(9), &paused).unwrap();
+        let leases = open().begin(Wall(5), &widened).unwrap();
+        assert_eq!(leases, open().look().unwrap());
+        assert!(leases.wishes.is_paused() && leases.wishes.seeds().eq(["http://a.example/"]));
+        assert_eq!((leases.drawn(), leases.calendar), (1, Wall(9)), "it began before");
+    }
+}
+
+#[test]
 fn who_was_there_before_may_still_be_at_it() {
     let options = options(NO_LIMITS);
     let (a, b) = (host("a.example"), host("b.example"));
