@@ -19,7 +19,8 @@ VENV := .venv
 VIRTUALENV := target/virtualenv
 
 NEPHILA ?= $(CARGO) run --release --quiet --package nephila --
-BARS ?= hostile "hostile --default-delays" kills full-disk gap memory first-page web-speed handshakes connections many-hosts frontier redis ring "chaos --join" scaling garbage "bench --peers none"
+BARS ?= hostile "hostile --default-delays" kills full-disk gap memory first-page web-speed handshakes connections many-hosts frontier redis ring "chaos --join" "chaos --lose" "chaos --time-out" "chaos --store redis" \
+	"chaos --store redis --regardless" scaling "scaling --store redis" garbage "bench --peers none"
 SIM_SEEDS ?= 10000
 
 FUZZ_SECONDS ?= 600
@@ -59,6 +60,7 @@ bars:
 nightly: bars fuzz
 	$(NEPHILA) lab sim --seeds $(SIM_SEEDS)
 	$(NEPHILA) lab sim --site --seeds $(SIM_SEEDS)
+	$(NEPHILA) lab sim --shared --seeds $(SIM_SEEDS)
 
 # What the fuzzer finds goes to fuzz/artifacts, what it learns to fuzz/target/corpus. A finding that is mended is copied to
 # fuzz/corpus, whose files are tests.

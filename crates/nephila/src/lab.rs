@@ -166,6 +166,10 @@ fn site_commands() -> [Command; 4] {
         .arg(
             flag("lose", "One is lost with its disk when a third of the time has passed, and forgotten")
                 .conflicts_with("join"),
+        )
+        .arg(
+            flag("time-out", "Agents forget each other after 30 s of silence, and one is away for 60 s; none is stopped")
+                .conflicts_with_all(["join", "lose", "store"]),
         ),
         experiment_command(
             "scaling",
@@ -439,6 +443,7 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         stop_for: stop_every / 2,
         join: matches.get_flag("join"),
         lose: matches.get_flag("lose"),
+        times_out: matches.get_flag("time-out"),
         servers: shares_store(matches).then_some(servers),
     })
 }

@@ -166,12 +166,15 @@ impl Agents {
             let Some(site) = self.ask(index, &Request::Site) else {
                 return Some(format!("{name} does not answer"));
             };
-            let gone = |of: &Value| of["member"]["standing"].as_str() == Some("gone");
+            let gone = |of: &Value| {
+                let [life, forgotten] = ["life", "forgotten"].map(|what| of["member"][what].as_u64());
+                forgotten >= life
+            };
             let members = site["members"].as_array().into_iter().flatten();
             if let Some(silent) = members.filter(|of| !gone(of)).find(|of| of["is_well"] != true) {
                 return Some(format!("{} is silent, says {name}", silent["member"]["name"]));
             }
-            for what in ["misplaced", "owing", "handovers"] {
+            for what in ["misplaced", "owing", "handovers", "unrecovered"] {
                 if site[what] != 0 {
                     return Some(format!("{name} has {} {what}", site[what]));
                 }

@@ -5,7 +5,6 @@ use std::{collections::HashSet, path::Path, sync::Arc};
 use nephila_archive::read_record;
 use nephila_core::agent::Kept;
 use nephila_core::record::{Outcome, Pointer, Record, Settled};
-use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use nephila_node::{directory, writer::pointer_of};
 use nephila_store::{EmbeddedStore, FrontierOptions, Reader};
@@ -45,7 +44,6 @@ pub(super) struct Journal {
 /// An answer that counts.
 pub(super) struct Answer {
     pub url: String,
-    pub at: Wall,
     /// Where it is in the archive.
     capture: Option<Pointer>,
 }
@@ -86,15 +84,15 @@ impl Journal {
             self.settled.insert(settled.url.clone());
         }
         if matches!(settled.outcome, Outcome::Answered { .. }) {
-            let Settled { url, at, capture, .. } = settled;
-            self.answers.push(Answer { url: url.clone(), at: *at, capture: *capture });
+            let Settled { url, capture, .. } = settled;
+            self.answers.push(Answer { url: url.clone(), capture: *capture });
         }
     }
 
     /// Answers from number `from` on that are not whole in the archive, and why.
     pub(super) fn not_whole(&self, out: &Path, from: usize) -> Vec<String> {
         let archive = directory::archive(out);
-        let check = |Answer { url, capture, .. }: &Answer| {
+        let check = |Answer { url, capture }: &Answer| {
             let Some(pointer) = capture else { return Some(format!("{url}: no capture")) };
             match read_record(&RealDisk, &archive, &pointer_of(pointer)) {
                 Ok(record) if record.head.get("WARC-Target-URI") == Some(url) => None,

@@ -256,6 +256,8 @@ pub struct Seen {
     pub requests: u64,
     /// Requests for robots.txt, for what it redirects to, and connects that failed.
     pub robots_requests: u64,
+    /// Requests for what had been served.
+    pub overlap: u64,
     /// The connections that they came over.
     pub connections: judge::Connections,
 }
@@ -341,6 +343,7 @@ impl Web {
         Seen {
             requests: judge.requests,
             robots_requests: judge.robots_requests,
+            overlap: judge.overlap(),
             connections: judge.connections,
         }
     }

@@ -16,6 +16,8 @@ pub(super) enum Fault {
     Join,
     /// Killed, and gone for good with its disk.
     Lose,
+    /// Killed, and back when the others have forgotten it.
+    Away,
     /// A primary of the store that they share is killed, and started again.
     KillPrimary,
 }
@@ -36,7 +38,7 @@ pub(super) fn faults(options: &ChaosOptions) -> Vec<(Duration, Fault)> {
     for number in 0.. {
         // In the middle of each period, and over before the end.
         let at = options.stop_every * number + options.stop_every.saturating_sub(options.stop_for) / 2;
-        if at + options.stop_for >= span {
+        if at + options.stop_for >= span || options.times_out {
             break;
         }
         faults.push((at, Fault::Stop { lasts: options.stop_for }));
@@ -50,6 +52,9 @@ pub(super) fn faults(options: &ChaosOptions) -> Vec<(Duration, Fault)> {
     }
     if options.lose {
         faults.push((span / 3, Fault::Lose));
+    }
+    if options.times_out {
+        faults.push((span / 3, Fault::Away));
     }
     faults.sort_by_key(|(at, _)| *at);
     faults

@@ -5,58 +5,47 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nephila_core::time::Wall;
-use nephila_node::{clock::Clock, control::Request};
+use nephila_node::control::Request;
 
 use super::{super::Outcome, super::agents::Agents, witness::Witness};
 use crate::web::{Verdict, Web};
 
 /// How often somebody is told that it will not come back, until that is taken in.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// When it is taken in, all agents that run know after this.
-const KNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// The lost agent.
 pub(super) struct Lost {
     pub index: usize,
     told_at: Instant,
-    /// When all knew that it will not come back.
-    known_at: Option<Wall>,
+    /// Somebody has taken in that it will not come back.
+    is_known: bool,
 }
 
 impl Lost {
     /// Nobody is told yet.
     pub(super) fn new(index: usize) -> Lost {
-        Lost { index, told_at: Instant::now(), known_at: None }
+        Lost { index, told_at: Instant::now(), is_known: false }
     }
 
     /// Tells one of these agents, if it is time to.
     pub(super) fn tell(&mut self, agents: &Agents, whom: Option<usize>) -> bool {
-        let Some(whom) = whom.filter(|_| self.known_at.is_none() && self.told_at.elapsed() >= TELL_EVERY)
-        else {
+        let Some(whom) = whom.filter(|_| !self.is_known && self.told_at.elapsed() >= TELL_EVERY) else {
             return false;
         };
         self.told_at = Instant::now();
         // It is refused as long as the others have heard of it lately.
         let agent = agents.list[self.index].name.clone();
-        let is_taken_in = agents.ask(whom, &Request::Forget { agent }).is_some();
-        if is_taken_in {
-            self.known_at = Some(Clock::now().wall + KNOWN_AFTER);
-        }
-        is_taken_in
+        self.is_known = agents.ask(whom, &Request::Forget { agent }).is_some();
+        self.is_known
     }
 
-    /// What became of what it knew. Whatever pages link to that were fetched when all knew of the loss has to be crawled, by
-    /// agents that are still there.
+    /// What became of what it knew. Whatever the pages link to that agents have which are still there has to be crawled.
     pub(super) fn report(&self, witness: &Witness, web: &Web, verdict: &Verdict, outcome: &mut Outcome) {
-        let Some(known_at) = self.known_at else {
-            return outcome.bar("the lost agent", "forgotten", "never forgotten", false);
-        };
-        let later = witness.answers().filter(|answer| answer.at >= known_at);
-        let reached: HashSet<String> = later.flat_map(|answer| links(web, &answer.url)).collect();
+        outcome.equal("the lost agent is forgotten", true, self.is_known);
+        let reached: HashSet<String> = witness.answers().flat_map(|answer| links(web, &answer.url)).collect();
         let missed: Vec<String> = reached.iter().filter(|url| !witness.is_settled(url)).cloned().collect();
-        outcome.none("URLs that later links reach and nobody crawled", missed.len() as u64, &missed);
-        outcome.figure("urls_that_later_links_reach", reached.len());
+        outcome.none("URLs that links reach and nobody crawled", missed.len() as u64, &missed);
+        outcome.figure("urls_that_links_reach", reached.len());
         let again = witness.lost().iter().filter(|url| witness.is_settled(url)).count();
         outcome.figure("pages_lost", witness.lost().len());
         outcome.figure("pages_lost_and_fetched_again", again);

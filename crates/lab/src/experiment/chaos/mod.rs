@@ -27,10 +27,16 @@ use super::{
     hostile::{judge, judge_manners},
     serve,
 };
-use crate::web::{PageBytes, Web, WebConfig, plan::Mix};
+use crate::web::{PageBytes, Verdict, Web, WebConfig, plan::Mix};
 
-/// Each of these hosts has an address of its own. (Hosts that share addresses are of the kind `shared`.)
-const KINDS: &str = "plain";
+/// Of twelve hosts four have an address each, and eight share one, across all agents.
+const KINDS: &str = "plain,plain,plain,plain,neighbours";
+/// An agent that was silent for so long is forgotten where there is a time-out.
+const FORGET_AFTER: Duration = Duration::from_secs(30);
+/// The lost agent is back after this,
+const AWAY: Duration = Duration::from_secs(60);
+/// and so long after that nothing is fetched twice any more but for what was in flight in a kill.
+const OVERLAP_ENDS: Duration = Duration::from_secs(10);
 const LATENCY_MS: (u32, u32) = (5, 15);
 const PAGE_BYTES: u32 = 8_000;
 /// Small, so that kills hit files that are just being rolled.
@@ -74,6 +80,8 @@ pub struct ChaosOptions {
     pub join: bool,
     /// An agent is lost with its disk when a third of the time has passed, and forgotten.
     pub lose: bool,
+    /// Agents forget each other after half a minute of silence, and one is away for a minute when a third of the time has passed.
+    pub times_out: bool,
     /// The agents share a store in a Redis Cluster, and this happens to its servers.
     pub servers: Option<ServerFaults>,
 }
@@ -93,6 +101,7 @@ impl Default for ChaosOptions {
             stop_for: seconds(60),
             join: false,
             lose: false,
+            times_out: false,
             servers: None,
         }
     }
@@ -102,7 +111,7 @@ impl ChaosOptions {
     /// The delay between requests to a host with which the crawl takes about as long as there are faults.
     fn delay(&self) -> Duration {
         let down = (self.back_after.0 + self.back_after.1).div_f64(2.0).div_duration_f64(self.kill_every);
-        let stopped = self.stop_for.div_duration_f64(self.stop_every);
+        let stopped = if self.times_out { 0.0 } else { self.stop_for.div_duration_f64(self.stop_every) };
         // Where faults come faster than agents come back, some hit nobody.
         let share = 1.0 - ((down + stopped) / self.agents as f64).min(0.7);
         let page = Duration::from_secs(self.seconds).mul_f64(share) / self.pages.max(1);
@@ -144,6 +153,15 @@ enum Relief {
     Continue,
 }
 
+/// What is fetched twice because two agents hold the same hosts.
+#[derive(Clone, Copy, Debug)]
+enum Overlap {
+    /// It ends then.
+    Ends(Instant),
+    /// So much there was when it had.
+    Ended(u64),
+}
+
 /// An experiment under way.
 struct Chaos<'a> {
     setup: &'a Setup,
@@ -158,6 +176,8 @@ struct Chaos<'a> {
     /// What is to be done for which agent, and when.
     reliefs: Vec<(Instant, usize, Relief)>,
     lost: Option<Lost>,
+    /// Overlap up to a moment in which it should have ended, or when that will be.
+    overlap: Option<Overlap>,
     kills: u32,
     stops: u32,
     /// Faults that found no agent running.
@@ -180,6 +200,9 @@ impl<'a> Chaos<'a> {
         let delay = show(options.delay());
         let mut settings =
             format!("delay = {delay:?}\nip-delay = \"0s\"\nwarc-size = {WARC_BYTES:?}\nshards = 1\n");
+        if options.times_out {
+            settings += &format!("forget-after = {:?}\n", show(FORGET_AFTER));
+        }
         settings += &servers.as_ref().map(Servers::settings).unwrap_or_default();
         let count = options.agents + usize::from(options.join);
         let agents = Agents::new(setup, place.path(), web, (options.agents, count), &settings)?;
@@ -193,6 +216,7 @@ impl<'a> Chaos<'a> {
             mix: Mix::new(&[options.seed, 0xc4a1]),
             reliefs: Vec::new(),
             lost: None,
+            overlap: None,
             kills: 0,
             stops: 0,
             in_vain: 0,
@@ -233,6 +257,7 @@ impl<'a> Chaos<'a> {
             }
             self.relieve()?;
             self.tell_of_loss();
+            self.note_overlap(now);
             if let Some(servers) = &mut self.servers {
                 servers.tend(self.web)?;
             }
@@ -266,6 +291,14 @@ impl<'a> Chaos<'a> {
         let all = self.victims();
         let at = self.mix.below(all.len().max(1) as u64) as usize;
         all.get(at).copied()
+    }
+
+    fn note_overlap(&mut self, now: Instant) {
+        if let Some(Overlap::Ends(at)) = self.overlap
+            && at <= now
+        {
+            self.overlap = Some(Overlap::Ended(self.web.seen().overlap));
+        }
     }
 
     /// Tells an agent that another one will not come back.
@@ -319,6 +352,13 @@ impl<'a> Chaos<'a> {
                 std::fs::remove_dir_all(&agent.out)?;
                 self.lost = Some(Lost::new(index));
                 return Ok(());
+            }
+            Fault::Away => {
+                self.agents.kill(index)?;
+                self.witness.look(index, &self.agents.list[index], self.web)?;
+                self.setup.say(format!("{} is away", self.agents.list[index].name));
+                self.overlap = Some(Overlap::Ends(Instant::now() + AWAY + OVERLAP_ENDS));
+                (AWAY, Relief::Start)
             }
             Fault::Join | Fault::KillPrimary => return Ok(()),
         };
@@ -404,7 +444,7 @@ impl<'a> Chaos<'a> {
         outcome.bar("requests before the last fault", format!("< {all}"), last, last < all);
         let ended = &self.ended_by_themselves;
         outcome.none("agents that ended by themselves", ended.len() as u64, ended);
-        self.witness.report(outcome);
+        self.witness.report(self.options.times_out, outcome);
         let there = self.agents.list.iter().filter(|agent| agent.out.exists());
         let archives: Vec<_> = there.map(|agent| directory::archive(&agent.out)).collect();
         let missing = archive::check_all(outcome, &archives, self.web)?;
@@ -423,11 +463,7 @@ impl<'a> Chaos<'a> {
                     unsettled.len() as u64,
                     &unsettled,
                 );
-                let pages = self.witness.answers().count() as u64;
-                outcome.equal("pages that the journals count", verdict.expected, pages);
-                let overlap = verdict.overlap.count as f64 / verdict.expected.max(1) as f64;
-                let wanted = format!("< {OVERLAP_MAX}");
-                outcome.bar("overlap", wanted, format!("{overlap:.5}"), overlap < OVERLAP_MAX);
+                self.judge_overlap(&verdict, outcome);
             }
         }
         outcome.figure("requests_for_what_was_served", verdict.overlap.count);
@@ -436,5 +472,24 @@ impl<'a> Chaos<'a> {
         outcome.figure("stops", self.stops);
         outcome.figure("faults_in_vain", self.in_vain);
         Ok(())
+    }
+
+    /// What was fetched twice. Where agents forget each other, only what was after the lost one had been back for a while counts.
+    fn judge_overlap(&self, verdict: &Verdict, outcome: &mut Outcome) {
+        let (what, earlier) = match self.overlap {
+            None => ("overlap", 0),
+            Some(Overlap::Ended(overlap)) => {
+                ("overlap 10 s after the lost agent is back, and later", overlap)
+            }
+            Some(Overlap::Ends(_)) => return outcome.bar("the lost agent", "back", "not back", false),
+        };
+        if !self.options.times_out {
+            let pages = self.witness.answers().count() as u64;
+            outcome.equal("pages that the journals count", verdict.expected, pages);
+        }
+        outcome.figure("overlap_before", earlier);
+        let overlap = (verdict.overlap.count - earlier) as f64 / verdict.expected.max(1) as f64;
+        let wanted = format!("< {OVERLAP_MAX}");
+        outcome.bar(what, wanted, format!("{overlap:.5}"), overlap < OVERLAP_MAX);
     }
 }

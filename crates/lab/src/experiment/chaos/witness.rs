@@ -93,8 +93,8 @@ impl Witness {
         Ok(())
     }
 
-    /// Adds what must not happen in any case.
-    pub(super) fn report(&self, outcome: &mut Outcome) {
+    /// Adds what must not happen; what is settled may be asked for again where agents are forgotten while they live.
+    pub(super) fn report(&self, may_repeat: bool, outcome: &mut Outcome) {
         let mut answers: HashMap<&str, u32> = HashMap::new();
         for answer in self.answers() {
             *answers.entry(&answer.url).or_default() += 1;
@@ -104,8 +104,13 @@ impl Witness {
         let mut none = |what: &str, examples: &[String]| outcome.none(what, examples.len() as u64, examples);
         none("URLs known or settled and then forgotten", &self.forgotten);
         none("counted pages not whole in the archive", &self.not_whole);
-        none("settled pages asked for again", &self.again);
-        none("pages settled twice in the site", &twice);
+        if may_repeat {
+            outcome.figure("settled_pages_asked_for_again", self.again.len());
+            outcome.figure("pages_settled_twice_in_the_site", twice.len());
+        } else {
+            none("settled pages asked for again", &self.again);
+            none("pages settled twice in the site", &twice);
+        }
         outcome.figure("kills_that_tore_a_journal", self.torn);
     }
 

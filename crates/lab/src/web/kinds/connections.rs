@@ -49,6 +49,13 @@ pub(super) fn kinds() -> Vec<Kind> {
             ..PLAIN
         },
         Kind {
+            name: "neighbours",
+            about: "the same, of any length",
+            share_address: 8,
+            in_all: false,
+            ..PLAIN
+        },
+        Kind {
             name: "tls-expired",
             about: "certificate of 2019",
             certificate: Certificate::Expired,
