@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use nephila_core::assign::slot;
-use nephila_core::site::{AgentId, Beat, Lease, Leases, Wishes};
+use nephila_core::site::{AgentId, Beat, Lease, Leases, Member, Partitions, Wishes};
 use nephila_core::time::Wall;
 use redis::{Value, cmd};
 
@@ -47,6 +47,8 @@ pub struct RedisLeases {
     cluster: Cluster,
     key: String,
     wishes: String,
+    /// What each agent was last seen to hold, as it is written and as it is read: it is long, and seldom another.
+    held: BTreeMap<AgentId, (Vec<u8>, Partitions)>,
 }
 
 /// The table as it was read.
@@ -61,7 +63,7 @@ impl RedisLeases {
     /// The leases of a crawl.
     pub fn open(options: ClusterOptions, crawl: &str) -> Result<RedisLeases> {
         let (key, wishes) = (format!("{crawl}{{{TAG}}}"), format!("{crawl}{{{TAG}}}w"));
-        Ok(RedisLeases { cluster: Cluster::open(options)?, key, wishes })
+        Ok(RedisLeases { cluster: Cluster::open(options)?, key, wishes, held: BTreeMap::new() })
     }
 
     /// Has the table take a beat in. Says the incarnation of who sent it, unless it was refused, and what the table holds then.
@@ -137,13 +139,31 @@ impl RedisLeases {
                 TERMS => terms = unpack(&value)?,
                 DIGEST => digest = unpack(&value)?,
                 id => {
-                    let id = id.try_into().map_err(|_| senseless("a lease is nobody's"))?;
-                    list.insert(AgentId(id), unpack::<Lease>(&value)?);
+                    let id = AgentId(id.try_into().map_err(|_| senseless("a lease is nobody's"))?);
+                    list.insert(id, self.lease(id, &value)?);
                 }
             }
         }
+        self.held.retain(|id, _| list.contains_key(id));
         let wishes = if digest == wishes.digest() { wishes.clone() } else { self.read_wishes()? };
         Ok(Table { version, digest, leases: Leases::kept(rest.0, rest.1, terms, wishes, list) })
+    }
+
+    /// Unpacks a lease.
+    fn lease(&mut self, id: AgentId, bytes: &[u8]) -> Result<Lease> {
+        let cannot = |_| senseless("a lease cannot be read");
+        // Its fields, in their order.
+        let ((incarnation, number, member), rest) =
+            postcard::take_from_bytes::<(u64, u64, Member)>(bytes).map_err(cannot)?;
+        let held = match self.held.get(&id).filter(|(written, _)| written == rest) {
+            Some((_, held)) => held.clone(),
+            None => {
+                let held: Partitions = unpack(rest)?;
+                self.held.insert(id, (rest.to_vec(), held.clone()));
+                held
+            }
+        };
+        Ok(Lease { incarnation, number, member, held })
     }
 
     fn read_wishes(&mut self) -> Result<Wishes> {

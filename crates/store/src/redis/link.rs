@@ -6,9 +6,11 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Parser, Value};
+use redis::{Cmd, Value};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::answers::Answers;
 
 /// What is gathered before it is written to the socket.
 const WRITTEN_AT_ONCE_BYTES: usize = 256 << 10;
@@ -84,7 +86,7 @@ impl std::fmt::Debug for Login {
 /// See the module's documentation. After an error it is of no more use: what was under way may have been done or not.
 pub struct Link {
     stream: Stream,
-    parser: Parser,
+    answers: Answers,
     out: Vec<u8>,
 }
 
@@ -99,7 +101,7 @@ impl Link {
     pub fn connect(node: &str, options: &LinkOptions) -> io::Result<Link> {
         if let Some(world) = &options.world {
             let stream = Stream::Simulated(world.connect(node)?);
-            return Ok(Link { stream, parser: Parser::new(), out: Vec::new() });
+            return Ok(Link { stream, answers: Answers::default(), out: Vec::new() });
         }
         let socket = connect(node, options.connect_time_max)?;
         socket.set_nodelay(true)?;
@@ -115,7 +117,7 @@ impl Link {
                 Stream::Tls(Box::new(StreamOwned::new(session, socket)))
             }
         };
-        let mut link = Link { stream, parser: Parser::new(), out: Vec::new() };
+        let mut link = Link { stream, answers: Answers::default(), out: Vec::new() };
         if let Some(Login { user, password }) = &options.login {
             let answer = link.ask(redis::cmd("AUTH").arg(user).arg(password))?;
             if let Value::ServerError(error) = answer {
@@ -152,9 +154,9 @@ impl Link {
 
     /// The next answer. What a server refuses is a [`Value::ServerError`].
     pub fn answer(&mut self) -> io::Result<Value> {
-        self.parser.parse_value(&mut self.stream).map_err(|error| {
-            let kind =
-                if error.is_timeout() { io::ErrorKind::TimedOut } else { io::ErrorKind::ConnectionAborted };
+        self.answers.next(&mut self.stream).map_err(|error| {
+            let is_late = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+            let kind = if is_late { io::ErrorKind::TimedOut } else { io::ErrorKind::ConnectionAborted };
             io::Error::new(kind, error)
         })
     }

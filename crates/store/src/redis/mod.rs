@@ -15,6 +15,7 @@
 //! - Nothing that a command touches is longer than 64 KB, but for what was handed over and not settled.
 
 mod admitting;
+mod answers;
 mod asking;
 mod cluster;
 mod commit;
