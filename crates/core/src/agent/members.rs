@@ -156,7 +156,7 @@ impl Agent {
         if !self.site.is_placed {
             self.begin_handovers(now);
         }
-        self.begin_recovery(now);
+        self.look_after_recovery(now);
     }
 
     /// Forgets agents that were silent for too long, if there is such a thing. Who hears of nobody cannot tell whether the others

@@ -30,6 +30,8 @@ const MET_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Recovery {
     targets: BTreeMap<AgentId, Target>,
+    /// How often the token of each partition had been made anew when it began.
+    lives: Vec<u32>,
     reading: Reading,
     /// The place of the last record when it began: what came later goes to the holders of today by itself.
     until: u64,
@@ -104,8 +106,10 @@ impl Target {
 }
 
 impl Agent {
-    /// Begins with what was not brought together yet, as far as somebody is there to take it.
-    pub(super) fn begin_recovery(&mut self, now: Now) {
+    /// Begins with what was not brought together yet, as far as somebody is there to take it; or gives up what nobody is there
+    /// for any more.
+    pub(super) fn look_after_recovery(&mut self, now: Now) {
+        self.drop_targets(now);
         let has_lost = self.site.members.iter().any(|(_, member)| member.forgotten > 0);
         let Some(until) = self.site.outbox.last.filter(|_| self.site.recovery.is_none() && has_lost) else {
             return;
@@ -135,14 +139,16 @@ impl Agent {
             }
         };
         let targets = targets.into_iter().map(|(to, partitions)| (to, target(partitions))).collect();
+        let lives = self.site.tokens.iter().map(|(_, token)| token.life()).collect();
         let reading = Reading::From(0, now.mono);
         self.site.recovery =
-            Some(Recovery { targets, reading, until, for_links: false, met: HashSet::new() });
+            Some(Recovery { targets, lives, reading, until, for_links: false, met: HashSet::new() });
     }
 
     pub(super) fn next_recovery_wake(&self) -> Option<Mono> {
         let recovery = self.site.recovery.as_ref()?;
-        let resend = recovery.targets.values().filter_map(|target| Some(target.sent.as_ref()?.1 + AGAIN));
+        let others = recovery.targets.iter().filter(|(to, _)| **to != self.site.me());
+        let resend = others.filter_map(|(_, target)| Some(target.sent.as_ref()?.1 + AGAIN));
         let look = match recovery.reading {
             Reading::From(_, at) if !recovery.is_full() => Some(at),
             _ => None,
@@ -152,13 +158,7 @@ impl Agent {
 
     /// Goes on with it.
     pub(super) fn tend_recovery(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.drop_targets(now);
         let Some(recovery) = &mut self.site.recovery else { return };
-        if recovery.targets.is_empty() {
-            // What the store still answers is not looked at.
-            self.site.recovery = None;
-            return;
-        }
         if let Reading::From(from, at) = recovery.reading
             && now.mono >= at
             && !recovery.is_full()
@@ -173,65 +173,71 @@ impl Agent {
         self.note_recovered(out);
     }
 
-    /// Leaves out who does not hold a partition any more, or is not there.
+    /// Leaves out who is not there.
     fn drop_targets(&mut self, now: Now) {
         let Some(mut recovery) = self.site.recovery.take() else { return };
         let me = self.site.me();
         recovery.targets.retain(|to, target| {
-            let is_its = |partition: &u16| {
-                let is_passed_on = *to == me && self.site.is_handed_over(*partition);
-                self.site.token(*partition).holder == *to && !is_passed_on
-            };
-            if !target.is_noted && !target.partitions.iter().all(|partition| is_its(&partition)) {
-                target.partitions = target.partitions.iter().filter(is_its).collect();
-                target.narrow();
-            }
+            self.leave_out_moved(*to, target, &recovery.lives);
             let is_silent = *to != me
                 && (self.site.is_gone(*to)
                     || !self.site.is_well(*to, now.mono) && now.mono.since(target.alive) >= SILENCE_MAX);
             !target.partitions.is_empty() && (target.is_noted || !is_silent)
         });
-        self.site.recovery = Some(recovery);
+        // What the store still answers is not looked at if nobody is left.
+        self.site.recovery = Some(recovery).filter(|recovery| !recovery.targets.is_empty());
+    }
+
+    /// Leaves out the partitions that an agent does not hold any more, has lost meanwhile, or is about to pass on.
+    fn leave_out_moved(&self, to: AgentId, target: &mut Target, lives: &[u32]) {
+        let is_its = |partition: &u16| {
+            let token = self.site.token(*partition);
+            let is_passed_on = to == self.site.me() && self.site.is_handed_over(*partition);
+            token.holder == to && lives.get(usize::from(*partition)) == Some(&token.life()) && !is_passed_on
+        };
+        if !target.is_noted && !target.partitions.iter().all(|partition| is_its(&partition)) {
+            target.partitions = target.partitions.iter().filter(is_its).collect();
+            target.narrow();
+        }
     }
 
     /// Sends the next part, or the last one again.
     fn tend_target(&mut self, to: AgentId, now: Now, out: &mut Vec<Action>) {
         let me = self.site.me();
-        let Some(recovery) = &mut self.site.recovery else { return };
+        let Some(mut recovery) = self.site.recovery.take() else { return };
         let is_ended = matches!(recovery.reading, Reading::Ended);
-        let Some(target) = recovery.targets.get_mut(&to) else { return };
-        let is_due = match &target.sent {
+        let is_due = |target: &Target| match &target.sent {
             Some((_, at)) => to != me && now.mono >= *at + AGAIN,
             None => target.waiting() >= MOVED_URLS_MAX || is_ended && target.waiting() > 0,
         };
-        if !is_due {
-            return;
+        if let Some(target) = recovery.targets.get_mut(&to).filter(|target| is_due(target)) {
+            self.leave_out_moved(to, target, &recovery.lives);
+            let moved = target.sent.take().map_or_else(|| target.take(), |(moved, _)| moved);
+            let (id, part, owed) = (target.id, target.part, target.partitions.iter().collect());
+            target.sent = Some((moved.clone(), now.mono));
+            match to == me {
+                true => self.write_moved(me, id, part, moved, out),
+                false => {
+                    self.send(to, Message::Move { handover: id, part, owed, at: now.wall, moved }, out);
+                }
+            }
         }
-        let moved = match target.sent.take() {
-            Some((moved, _)) => moved,
-            None => target.take(),
-        };
-        target.sent = Some((moved.clone(), now.mono));
-        let (id, part) = (target.id, target.part);
-        if to == me {
-            self.write_moved(me, id, part, moved, out);
-        } else {
-            let owed = target.partitions.iter().collect();
-            self.send(to, Message::Move { handover: id, part, owed, at: now.wall, moved }, out);
-        }
+        self.site.recovery = Some(recovery);
     }
 
     /// Notes which partitions are done.
     fn note_recovered(&mut self, out: &mut Vec<Action>) {
-        let Some(Recovery { targets, reading: Reading::Ended, .. }) = &mut self.site.recovery else { return };
+        let Some(Recovery { targets, lives, reading: Reading::Ended, .. }) = &mut self.site.recovery else {
+            return;
+        };
         let mut recovered = Recovered::default();
         for target in targets.values_mut() {
             if target.is_noted || target.sent.is_some() || target.waiting() > 0 {
                 continue;
             }
             target.is_noted = true;
-            let life = |partition: u16| (partition, self.site.tokens.get(partition).life());
-            recovered.partitions.extend(target.partitions.iter().map(life));
+            let of = target.partitions.iter();
+            recovered.partitions.extend(of.filter_map(|at| Some((at, *lives.get(usize::from(at))?))));
             recovered.pages += target.counts.0;
             recovered.urls += target.counts.1;
         }

@@ -18,7 +18,7 @@ use nephila_core::agent::{Action, Event, SharedAction, SharedEvent};
 use nephila_core::site::Beat;
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, RealDisk};
-use nephila_store::redis::{ClusterOptions, Figures, RedisLeases, RedisOptions, RedisStore};
+use nephila_store::redis::{ClusterOptions, Copies, Figures, RedisLeases, RedisOptions, RedisStore};
 use nephila_store::{Error, Result};
 
 use crate::archiving::{Archiving, Syncing};
@@ -88,15 +88,16 @@ pub(crate) struct SharedStore {
     thread: JoinHandle<()>,
 }
 
-/// Finds the store and sees whether it can be trusted.
-pub(crate) fn find(options: &RedisOptions) -> Result<RedisStore> {
+/// Finds the store, sees whether it can be trusted, and what it knows of copies. A part of it may be away for a while.
+pub(crate) fn find(options: &RedisOptions) -> Result<(RedisStore, Copies)> {
     let until = Instant::now() + START_TIME_MAX;
     let mut is_said = false;
     loop {
-        let error = match RedisStore::open(options) {
+        let found = RedisStore::open(options).and_then(|mut store| Ok((store.copies()?, store)));
+        let error = match found {
             Err(error @ Error::Unsafe { may_pass: false, .. }) => return Err(error),
             Err(error) if Instant::now() < until => error,
-            found => return found,
+            found => return found.map(|(copies, store)| (store, copies)),
         };
         if !std::mem::replace(&mut is_said, true) {
             note(&format!("the store is not there yet, trying for {} s: {error}", START_TIME_MAX.as_secs()));

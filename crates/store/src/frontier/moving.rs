@@ -4,6 +4,8 @@
 //! A part taken in twice, or one that says less than is known, changes nothing: known is who was known to either, done what is
 //! done to either.
 
+use std::ops::ControlFlow;
+
 use nephila_core::agent::Cursor;
 use nephila_core::record::{Found, Settled};
 use nephila_core::site::{Moved, MovedHost, SeenUrl, Waiting};
@@ -111,16 +113,17 @@ impl Frontier {
         if position.stretch.is_none() {
             let first = position.seen.unwrap_or_default();
             let mut next = None;
-            self.sieve.each(&self.blocks, key..=key, &mut |key, value| {
+            self.sieve.each(&self.blocks, &Key::new(key, Fingerprint(first)), &mut |key, value| {
                 let print = key.fingerprint();
-                if value.stage != Stage::Settled || print < first || next.is_some() {
-                    return;
+                if value.stage != Stage::Settled {
+                    return ControlFlow::Continue(());
                 }
                 if !room(moved, &host) {
                     next = Some(print);
-                    return;
+                    return ControlFlow::Break(());
                 }
                 host.seen.push(SeenUrl { fingerprint: Fingerprint(print), place: value.place.get() });
+                ControlFlow::Continue(())
             })?;
             if let Some(next) = next {
                 position.seen = Some(next);

@@ -7,7 +7,7 @@
 //!
 //! Costs: 22 bytes of disk and about 2 bytes of memory a known URL, and [`OP_BYTES`] for what is noted.
 
-use std::ops::RangeInclusive;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
 use super::block::{self, Building, Cursor};
@@ -462,19 +462,22 @@ impl Sieve {
         Ok(())
     }
 
-    /// Passes on all that is known of these hosts, in order. Everything must be decided.
+    /// Passes on what is known of a host from a URL on, in order, until it is told that this is enough. Everything must be
+    /// decided.
     pub(super) fn each(
         &mut self,
         heap: &Heap,
-        hosts: RangeInclusive<HostKey>,
-        each: &mut dyn FnMut(&Key, &Value),
+        first: &Key,
+        each: &mut dyn FnMut(&Key, &Value) -> ControlFlow<()>,
     ) -> Result<()> {
-        let range = Key::of_hosts(hosts);
+        let range = *first..=*Key::of_hosts(first.host()..=first.host()).end();
         let mut at = self.block_of(range.start());
         while at < self.blocks.len() && self.firsts[at] <= *range.end() {
             self.read_block(heap, at)?;
             for (key, value) in block::entries(&self.old).filter(|(key, _)| range.contains(key)) {
-                each(&key, &value);
+                if each(&key, &value).is_break() {
+                    return Ok(());
+                }
             }
             at += 1;
         }
