@@ -243,12 +243,25 @@ impl Agent {
     }
 
     /// Another agent knows of tokens whose holders are gone.
-    fn on_orphans(&mut self, tokens: Vec<(u16, Token)>) {
+    fn on_orphans(&mut self, tokens: Vec<(u16, Token)>, out: &mut Vec<Action>) {
+        let me = self.site.me();
+        let mut anew = Vec::new();
         for (partition, token) in tokens {
-            // What is held here is held, whatever was heard of it.
-            if self.site.is_gone(token.holder) && !self.site.holds(partition) {
-                self.site.tokens.learn(partition, token);
+            if !self.site.is_gone(token.holder) {
+                continue;
             }
+            if !self.site.holds(partition) {
+                self.site.tokens.learn(partition, token);
+            } else if token.beats(self.site.token(partition), partition)
+                && !self.site.is_handed_over(partition)
+            {
+                // Two had made it, and one of them is gone with what it knew. What is held here is held; but others would wait
+                // for the one that is gone.
+                anew.push((partition, token.anew(me)));
+            }
+        }
+        if !anew.is_empty() {
+            self.write(Record::Tokens(anew), None, None, out);
         }
     }
 
@@ -319,7 +332,7 @@ impl Agent {
             }
             Message::Moved { handover, part } => self.on_moved(from, handover, part, now, out),
             Message::MoveAgain { handover } => self.on_move_again(from, handover, now, out),
-            Message::Orphans(tokens) => self.on_orphans(tokens),
+            Message::Orphans(tokens) => self.on_orphans(tokens, out),
             Message::Grant { tokens } => self.on_grant(from, tokens, out),
             Message::AskRules { origin, url, hops } => {
                 self.on_ask_rules(from, origin, &url, hops, now, out);
@@ -343,6 +356,8 @@ impl Agent {
             return;
         }
         if !self.site.members.is_founded() {
+            // One that has lost its disk has another number.
+            self.site.met.retain(|id, met| *id == from || met.member.address != greeting.member.address);
             if self.site.met.len() < AGENTS_MAX {
                 self.site.met.insert(from, greeting);
             }

@@ -36,11 +36,18 @@ pub(super) fn check(outcome: &mut Outcome, archive: &Path, web: &Web) -> anyhow:
 /// The same of the archives of several agents together. Says which pages are not there.
 pub(super) fn check_all(outcome: &mut Outcome, archives: &[PathBuf], web: &Web) -> anyhow::Result<Tally> {
     let files: Vec<Vec<PathBuf>> = archives.iter().map(|archive| files(archive)).collect::<Result<_, _>>()?;
+    // An agent may have had nothing to crawl.
+    let used: Vec<&PathBuf> = archives
+        .iter()
+        .zip(&files)
+        .filter(|(_, files)| !files.is_empty())
+        .map(|(archive, _)| archive)
+        .collect();
     let files = files.concat();
     check_files(outcome, &files)?;
     let kept = read_responses(&files, web)?;
     check_bytes(outcome, &kept);
-    archives.iter().try_for_each(|archive| check_with_python(outcome, archive))?;
+    used.into_iter().try_for_each(|archive| check_with_python(outcome, archive))?;
     Ok(missing(&kept, web))
 }
 

@@ -403,7 +403,13 @@ impl<'a> Sim<'a> {
         (self.has_lost, self.has_forgotten) = (true, true);
         self.polite.lost();
         let stations = self.stations.len();
-        let lost = self.stations[index].renew(self.seed, stations);
+        let has_begun = self.stations.iter().any(|station| {
+            let agent = station.process.as_ref().map(|process| &process.agent);
+            agent
+                .and_then(|agent| agent.site_view(self.clock(index)))
+                .is_some_and(|view| !view.members.is_empty())
+        });
+        let lost = self.stations[index].renew(self.seed, stations, has_begun);
         self.copies.lost(lost);
         self.after(FORGET_AFTER, Happening::Forget(lost));
         true

@@ -101,11 +101,14 @@ impl Station {
         }
     }
 
-    /// Has another agent in this place, with a disk of its own, that joins whomever it meets of `stations`. Says who it was.
-    pub(super) fn renew(&mut self, seed: u64, stations: usize) -> AgentId {
+    /// Has another agent in this place, with a disk of its own, that joins whomever it meets of `stations` if there is a site.
+    /// Says who it was.
+    pub(super) fn renew(&mut self, seed: u64, stations: usize, has_begun: bool) -> AgentId {
         let mut random = Random::fork(seed, "an agent in the place of another");
         self.disk = SimDisk::new(random.next());
-        self.site.peers = (0..stations).map(address).filter(|peer| *peer != self.site.address).collect();
+        if has_begun {
+            self.site.peers = (0..stations).map(address).filter(|peer| *peer != self.site.address).collect();
+        }
         std::mem::replace(&mut self.site.me, AgentId::from(random.next()))
     }
 
