@@ -31,8 +31,8 @@ use crate::writer::{Job, Pace, WriteError, pace, start_archives};
 pub(crate) use gathered::Gathered;
 pub use keeper::{Keeper, Task};
 
-/// How long the store may take to be there when an agent starts: a primary may just be failing over.
-const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long the store may take to be there when an agent starts: a primary may just be failing over, or be started again by hand.
+const START_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 /// How often it is looked for meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How soon what could not be done is tried again.
@@ -100,7 +100,10 @@ pub(crate) fn find(options: &RedisOptions) -> Result<(RedisStore, Copies)> {
             found => return found.map(|(copies, store)| (store, copies)),
         };
         if !std::mem::replace(&mut is_said, true) {
-            note(&format!("the store is not there yet, trying for {} s: {error}", START_TIME_MAX.as_secs()));
+            note(&format!(
+                "the store is not there yet, trying for {} min: {error}",
+                START_TIME_MAX.as_secs() / 60
+            ));
         }
         std::thread::sleep(LOOK_EVERY);
     }
