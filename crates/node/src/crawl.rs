@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nephila_core::agent::{
-    Action, Agent, Control, Event, FetchId, Fetched, Order, StopReason, Ticket, Totals,
+    Action, Agent, Control, Event, FetchId, Fetched, LookBack, Order, StopReason, Ticket, Totals,
 };
 use nephila_core::site::{AgentId, Partitions};
 use nephila_core::time::{Mono, Now};
@@ -423,7 +423,7 @@ impl Run {
                 Action::End(reason) => {
                     self.ended.get_or_insert(reason);
                 }
-                Action::LookBack { from, until, with_answers } => self.look_back(from, until, with_answers),
+                Action::LookBack(asked) => self.look_back(asked),
                 of_store => self.ask_store(of_store),
             }
         }
@@ -442,15 +442,15 @@ impl Run {
     }
 
     /// Reads records again, and on another thread the answers that they are about.
-    fn look_back(&mut self, from: u64, until: u64, with_answers: bool) {
+    fn look_back(&mut self, asked: LookBack) {
         let Base::Own(own) = &self.base else { return };
-        let (records, next) = match own.kept_records(from, until) {
+        let (records, next) = match own.kept_records(asked.from, asked.until) {
             Ok(read) => read,
             Err(error) => return self.fail(&WriteError::Store(error)),
         };
-        if !with_answers {
+        if !asked.with_answers {
             let looked = records.into_iter().map(|(place, record)| (place, record, None)).collect();
-            self.answers.push_back(Event::LookedBack { looked, next });
+            self.answers.push_back(Event::LookedBack { asked, looked, next });
             return;
         }
         let (reader, dir, inputs) =
@@ -460,7 +460,7 @@ impl Run {
             // An answer that makes a parser panic must not end the crawl: it and its neighbours lead nowhere then.
             let (looked, next) = reading.await.unwrap_or((Vec::new(), next));
             // The loop may have ended; then nobody needs them.
-            let _ = inputs.send(Input::Event(Event::LookedBack { looked, next }));
+            let _ = inputs.send(Input::Event(Event::LookedBack { asked, looked, next }));
         });
     }
 

@@ -94,6 +94,8 @@ pub enum Event {
     },
     /// The answer to [`Action::LookBack`].
     LookedBack {
+        /// What was asked.
+        asked: LookBack,
         /// Records, their places, and the archived answers that they are about.
         looked: Vec<(u64, Box<Record>, Option<Box<Answer>>)>,
         /// Where to go on, unless this is the end.
@@ -200,18 +202,22 @@ pub enum Action {
         until: u64,
     },
     /// Read what is kept of all records once more; answered by [`Event::LookedBack`].
-    LookBack {
-        /// The place to go on from.
-        from: u64,
-        /// The place of the last one that counts.
-        until: u64,
-        /// Whether the archived answers are to be read too.
-        with_answers: bool,
-    },
+    LookBack(LookBack),
     /// To the store that agents share.
     Shared(SharedAction),
     /// Everything is settled: end the run.
     End(StopReason),
+}
+
+/// Which records are to be read once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookBack {
+    /// The place to go on from.
+    pub from: u64,
+    /// The place of the last one that counts.
+    pub until: u64,
+    /// Whether the archived answers are to be read too.
+    pub with_answers: bool,
 }
 
 /// Whom a message is for.

@@ -320,7 +320,7 @@ impl Agent {
                 self.on_exported(to, handover, moved, next, now, out);
             }
             Event::Reread { records, next } => self.on_reread(records, next, now, out),
-            Event::LookedBack { looked, next } => self.on_looked_back(looked, next, now),
+            Event::LookedBack { asked, looked, next } => self.on_looked_back(asked, looked, next, now),
             Event::Shared(event) => self.on_shared(event, now, out),
             Event::Wake => {}
         }

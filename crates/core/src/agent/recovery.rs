@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::handover::SILENCE_MAX;
 use super::site::AGAIN;
-use super::{Action, Agent, Answer, Due};
+use super::{Action, Agent, Answer, Due, LookBack};
 use crate::assign::partition_of;
 use crate::limits::MOVED_URLS_MAX;
 use crate::record::{Found, How, Record, Recovered, RobotsOutcome, Settled};
@@ -44,8 +44,8 @@ pub(super) struct Recovery {
 enum Reading {
     /// It goes on at a place, at this time.
     From(u64, Mono),
-    /// The store was asked.
-    Asked,
+    /// This was asked for.
+    Asked(LookBack),
     Ended,
 }
 
@@ -163,8 +163,9 @@ impl Agent {
             && now.mono >= at
             && !recovery.is_full()
         {
-            recovery.reading = Reading::Asked;
-            out.push(Action::LookBack { from, until: recovery.until, with_answers: recovery.for_links });
+            let asked = LookBack { from, until: recovery.until, with_answers: recovery.for_links };
+            recovery.reading = Reading::Asked(asked);
+            out.push(Action::LookBack(asked));
         }
         let ids: Vec<AgentId> = recovery.targets.keys().copied().collect();
         for to in ids {
@@ -279,12 +280,14 @@ impl Agent {
     /// Records of this agent, and the answers that they are about.
     pub(super) fn on_looked_back(
         &mut self,
+        asked: LookBack,
         looked: Vec<(u64, Box<Record>, Option<Box<Answer>>)>,
         next: Option<u64>,
         now: Now,
     ) {
         let Some(mut recovery) = self.site.recovery.take() else { return };
-        if !matches!(recovery.reading, Reading::Asked) {
+        if !matches!(recovery.reading, Reading::Asked(other) if other == asked) {
+            // One that was given up had asked for it.
             self.site.recovery = Some(recovery);
             return;
         }

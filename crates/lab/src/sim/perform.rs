@@ -75,7 +75,7 @@ impl Sim<'_> {
                 Action::Send { .. }
                 | Action::Export { .. }
                 | Action::Reread { .. }
-                | Action::LookBack { .. }
+                | Action::LookBack(_)
                 | Action::Shared(_) => {
                     return Err((Promise::Bounded, "an agent alone wants to talk to others".to_owned()));
                 }

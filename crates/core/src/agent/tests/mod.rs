@@ -435,7 +435,7 @@ impl Rig {
                 Action::Send { .. }
                 | Action::Export { .. }
                 | Action::Reread { .. }
-                | Action::LookBack { .. }
+                | Action::LookBack(_)
                 | Action::Shared(_) => {
                     unreachable!("it crawls alone")
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::agent::{
-    Action, Agent, Event, FetchError, FetchId, Fetched, Order, Purpose, Recipient, Ticket,
+    Action, Agent, Event, FetchError, FetchId, Fetched, LookBack, Order, Purpose, Recipient, Ticket,
 };
 use nephila_core::assign::{partition_of, partition_of_address};
 use nephila_core::record::{Failure, Record};
@@ -249,7 +249,7 @@ impl Sim<'_> {
                     answers.push_back(Event::Reread { records, next });
                     self.reach("journal read again for others");
                 }
-                Action::LookBack { from, until, with_answers } => {
+                Action::LookBack(asked @ LookBack { from, until, with_answers }) => {
                     let (records, next) = process.store.kept_records(from, until).map_err(failed)?;
                     let (looked, next) = if with_answers {
                         let reader = LookingBack::new(&self.stations[index].config);
@@ -258,7 +258,7 @@ impl Sim<'_> {
                     } else {
                         (records.into_iter().map(|(place, record)| (place, record, None)).collect(), next)
                     };
-                    self.stations[index].answer(Event::LookedBack { looked, next });
+                    self.stations[index].answer(Event::LookedBack { asked, looked, next });
                     self.reach(if with_answers {
                         "pages read again for links"
                     } else {
