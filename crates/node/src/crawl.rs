@@ -433,7 +433,7 @@ impl Run {
     fn ask_store(&mut self, action: Action) {
         let now = Clock::now();
         match &mut self.base {
-            Base::Own(own) => match own.perform(action, self.agent.open_partitions(), now.wall) {
+            Base::Own(own) => match own.perform(action, now.wall) {
                 Ok(answer) => self.answers.extend(answer),
                 Err(error) => self.fail(&WriteError::Store(error)),
             },

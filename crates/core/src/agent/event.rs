@@ -1,6 +1,7 @@
 //! What an agent is told and what it asks for: its only doors.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::handover::Cursor;
@@ -9,7 +10,7 @@ use crate::frontier::HostMemo;
 use crate::parse::Link;
 use crate::record::{Block, Failure, How, Record};
 use crate::robots::Directives;
-use crate::site::{AgentId, Message, Moved};
+use crate::site::{AgentId, Message, Moved, Partitions};
 use crate::time::{Mono, Wall};
 use crate::url::{Host, Url};
 
@@ -116,6 +117,9 @@ pub enum Action {
         place: u64,
         /// The record.
         record: Box<Record>,
+        /// The partitions whose URLs are for this agent; `None` for all. All others are on their way to whom they belong to, so it
+        /// is what was open when the record became durable that counts, and not what is by the time that the store does this.
+        open: Option<Arc<Partitions>>,
     },
     /// Decide about all URLs that were offered to the sieve and not answered for; answered by [`Event::Admitted`].
     Decide,

@@ -426,7 +426,7 @@ impl Agent {
         self.on_site_recorded(ticket, place, &record, now, out);
         if record.changes_the_store() {
             self.admitting += 1;
-            out.push(Action::Admit { place, record });
+            out.push(Action::Admit { place, record, open: self.site.open.clone() });
         }
     }
 

@@ -299,7 +299,7 @@ impl Agent {
             }
             if is_ours {
                 self.admitting += 1;
-                out.push(Action::Admit { place, record });
+                out.push(Action::Admit { place, record, open: self.site.open.clone() });
             }
         }
         let is_end = self.site.outbox.last.is_some_and(|last| next > last);

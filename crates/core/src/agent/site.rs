@@ -7,6 +7,7 @@
 //! - *A token that it passes on it has given up durably before the other is told.*
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -92,7 +93,7 @@ pub(super) struct Site {
     /// Everything held here is where it should be, or about to leave.
     pub(super) is_placed: bool,
     /// Those that are held and not about to leave; `None` for all.
-    open: Option<Partitions>,
+    pub(super) open: Option<Arc<Partitions>>,
     /// From when on partitions may be asked that came in this run.
     pub(super) came: BTreeMap<u16, Mono>,
     pub(super) peers: BTreeMap<AgentId, Peer>,
@@ -168,7 +169,7 @@ impl Site {
             owing: Partitions::default(),
             frozen: Partitions::default(),
             is_placed: false,
-            open: Some(Partitions::default()),
+            open: Some(Arc::default()),
             came: BTreeMap::new(),
             peers: BTreeMap::new(),
             met: BTreeMap::new(),
@@ -257,7 +258,7 @@ impl Site {
         self.is_placed = false;
         if !self.is_alone() {
             let open = self.held.iter().filter(|partition| !self.frozen.contains(*partition));
-            self.open = Some(open.collect());
+            self.open = Some(Arc::new(open.collect()));
         }
     }
 
@@ -619,7 +620,7 @@ impl Agent {
 
     /// The partitions whose URLs the store is to admit; `None` for all.
     pub fn open_partitions(&self) -> Option<&Partitions> {
-        self.site.open.as_ref()
+        self.site.open.as_deref()
     }
 
     /// The first record of the journal that may be read again, with all it found.

@@ -1,11 +1,16 @@
 //! Clocks of agents that are wrong: each runs a little too fast or too slow, and shows what it likes.
 
+use std::time::Duration;
+
 use nephila_core::time::Mono;
 
 use super::random::Random;
 
 /// How wrong they may be, in percent.
 pub(super) const DRIFT: u32 = 1;
+
+/// How late a process may wake, in microseconds.
+const LATE_US: u64 = 5_000;
 
 /// A clock that is wrong.
 #[derive(Clone, Copy)]
@@ -22,6 +27,12 @@ impl Clock {
 
     pub(super) fn local(self, now: Mono) -> Mono {
         Mono(self.began + now.0 * self.rate / 1_000)
+    }
+
+    /// When a process wakes that wants to at this time: other things happen meanwhile. One that has to go on does so at once.
+    pub(super) fn wake(self, local: Mono) -> Mono {
+        let late = (local.0 ^ self.began).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        self.global(local) + if local.0 > 0 { Duration::from_micros(late % LATE_US) } else { Duration::ZERO }
     }
 
     /// The first moment when it shows this.

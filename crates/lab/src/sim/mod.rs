@@ -217,10 +217,11 @@ pub struct Summary {
 }
 
 /// States that some runs of sites must reach, or they prove little.
-pub const SITE_STATES: [&str; 13] = [
+pub const SITE_STATES: [&str; 14] = [
     "a handover",
     "a handover begun again",
     "a handover of several parts",
+    "a partition frozen just as something of it became durable",
     "a keeper of addresses killed with turns out",
     "a page fetched again after a loss",
     "a turn at an address that ran out",

@@ -31,7 +31,7 @@ impl Sim<'_> {
             // A write that fails ends the process in the middle of a list.
             let Some(process) = &mut self.process else { return Ok(()) };
             match action {
-                Action::Admit { place, record } => match process.store.admit(place, &record, None) {
+                Action::Admit { place, record, .. } => match process.store.admit(place, &record, None) {
                     Ok(admitted) => process.answers.push_back(Event::Admitted(admitted)),
                     Err(error) => return self.store_failed(error),
                 },

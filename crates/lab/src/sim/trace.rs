@@ -98,7 +98,7 @@ impl<'a> Trace<'a> {
             Action::Write { ticket, record, .. } => {
                 self.note_long(at, &(index, ticket.0, record), format_args!("{index} {action:?}"));
             }
-            Action::Admit { place: _, record } => {
+            Action::Admit { record, .. } => {
                 self.note_long(
                     at,
                     &(index, record.found()),

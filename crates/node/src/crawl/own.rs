@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use nephila_core::agent::{Action, Agent, Event, Ticket};
 use nephila_core::record::Record;
-use nephila_core::site::Partitions;
 use nephila_core::time::{Now, Wall};
 use nephila_store::frontier::SnapshotDone;
 use nephila_store::{EmbeddedStore, Exported, OwnStore, PlacedRecord, Result, Store, StoreJob};
@@ -47,16 +46,13 @@ impl Own {
         }
     }
 
-    /// Does what is asked of a store, and says the answer if there is one. `open` are the partitions that it admits URLs of.
-    pub(super) fn perform(
-        &mut self,
-        action: Action,
-        open: Option<&Partitions>,
-        now: Wall,
-    ) -> Result<Option<Event>> {
+    /// Does what is asked of a store, and says the answer if there is one.
+    pub(super) fn perform(&mut self, action: Action, now: Wall) -> Result<Option<Event>> {
         let store = &mut self.store;
         Ok(Some(match action {
-            Action::Admit { place, record } => Event::Admitted(store.admit(place, &record, open)?),
+            Action::Admit { place, record, open } => {
+                Event::Admitted(store.admit(place, &record, open.as_deref())?)
+            }
             Action::Decide => Event::Admitted(store.decide()?),
             Action::Take { host, max, fresh_first } => {
                 Event::Taken(store.take(&host, max, fresh_first, now)?)

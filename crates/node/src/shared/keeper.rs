@@ -42,7 +42,7 @@ impl Task {
     /// What an action asks of the store, now by the calendar of the site; the action itself if it asks nothing of it.
     pub fn of(action: Action, now: Wall) -> std::result::Result<Task, Box<Action>> {
         Ok(match action {
-            Action::Admit { place, record } => Task::Admit { place, record },
+            Action::Admit { place, record, .. } => Task::Admit { place, record },
             Action::Decide => Task::Decide,
             Action::Take { host, max, fresh_first } => Task::Take { host, max, fresh_first, now },
             Action::Keep { host, memo, away_until } => Task::Keep { host, memo, away_until },

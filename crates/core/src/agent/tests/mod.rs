@@ -1,6 +1,7 @@
 //! The rules of docs/behaviour.md, one by one: a scripted web, a store of a few lines, and the times of all requests.
 
 mod ends;
+mod handovers;
 mod keepers;
 mod manners;
 mod memory;

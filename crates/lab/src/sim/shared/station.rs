@@ -113,7 +113,7 @@ impl Station {
     pub(super) fn next_wake(&mut self) -> Option<Mono> {
         let clock = self.clock;
         let process = self.process.as_mut().filter(|_| self.paused_since.is_none())?;
-        process.agent.next_wake().map(|at| clock.global(at))
+        process.agent.next_wake().map(|at| clock.wake(at))
     }
 }
 

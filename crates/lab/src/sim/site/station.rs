@@ -9,10 +9,10 @@ use nephila_core::agent::{
     Action, Agent, Event, FetchError, FetchId, Fetched, LookBack, Order, Purpose, Recipient, Ticket,
 };
 use nephila_core::assign::{partition_of, partition_of_address};
-use nephila_core::record::{Failure, Record};
-use nephila_core::site::{AgentId, Message, SiteSettings, Terms};
+use nephila_core::record::{Failure, Found, Record};
+use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms};
 use nephila_core::time::Mono;
-use nephila_core::url::{AddressKey, Host, Url};
+use nephila_core::url::{AddressKey, Host, Url, identify};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::crawl::snapshot;
@@ -121,7 +121,7 @@ impl Station {
     pub(super) fn next_wake(&mut self) -> Option<Mono> {
         let clock = self.clock;
         let process = self.process.as_mut().filter(|_| !self.is_paused)?;
-        process.agent.next_wake().map(|at| clock.global(at))
+        process.agent.next_wake().map(|at| clock.wake(at))
     }
 }
 
@@ -209,10 +209,19 @@ impl Sim<'_> {
             let Some(process) = &mut self.stations[index].process else { return Ok(()) };
             let answers = &mut process.answers;
             match action {
-                Action::Admit { place, record } => {
-                    let open = process.agent.open_partitions();
-                    let admitted = process.store.admit(place, &record, open).map_err(failed)?;
+                Action::Admit { place, record, open } => {
+                    let is_in = |open: Option<&Partitions>, found: &Found| {
+                        let host = identify(&found.url).map(|(host, _)| partition_of(&host));
+                        host.is_some_and(|partition| open.is_some_and(|open| open.contains(partition)))
+                    };
+                    let open_now = process.agent.open_partitions();
+                    let mut found = record.found().iter();
+                    let froze = found.any(|found| is_in(open.as_deref(), found) && !is_in(open_now, found));
+                    let admitted = process.store.admit(place, &record, open.as_deref()).map_err(failed)?;
                     answers.push_back(Event::Admitted(admitted));
+                    if froze {
+                        self.reach("a partition frozen just as something of it became durable");
+                    }
                 }
                 Action::Decide => {
                     answers.push_back(Event::Admitted(process.store.decide().map_err(failed)?));

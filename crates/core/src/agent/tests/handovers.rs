@@ -1,0 +1,103 @@
+//! An agent of a site that is about to hand over what should be with an agent that has joined.
+
+use super::*;
+use crate::assign::partition_of;
+use crate::site::{AgentId, Figures, Greeting, LinkedPage, Member, Message, SiteSettings, Terms};
+
+/// Agent 1 alone in its site; the test speaks for agent 2, which joins, and for the store.
+struct Site {
+    agent: Agent,
+    now: Mono,
+}
+
+impl Site {
+    fn new() -> Site {
+        let site = SiteSettings {
+            me: AgentId::from(1),
+            name: "one".into(),
+            address: "one".into(),
+            capacity: 1,
+            peers: Vec::new(),
+            terms: Terms::default(),
+            shares_store: false,
+            forget_after: None,
+        };
+        let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
+        let mut site = Site { agent: Agent::of_site(Settings::default(), scope, site), now: Mono(1_000_000) };
+        let mut out = Vec::new();
+        site.agent.start(site.clock(), Stored::default(), &mut out);
+        site.write(out);
+        for _ in 0..2 {
+            site.now = site.now + Duration::from_secs(1);
+            let out = site.step(Event::Wake);
+            site.write(out);
+        }
+        site
+    }
+
+    fn clock(&self) -> Now {
+        Now { mono: self.now, wall: Wall(WALL_START + self.now.0 / 1_000) }
+    }
+
+    fn step(&mut self, event: Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.agent.step(self.clock(), event, &mut out);
+        out
+    }
+
+    fn hear(&mut self, message: Message) -> Vec<Action> {
+        let (from, name) = (AgentId::from(2), "two".to_owned());
+        self.step(Event::Message { from, name, message: Box::new(message) })
+    }
+
+    /// Everything that is written is durable at once.
+    fn write(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            if let Action::Write { ticket, record, .. } = action {
+                let out = self.step(Event::Recorded { ticket, place: 1, record });
+                self.write(out);
+            }
+        }
+    }
+}
+
+/// A URL arrives, its partition is frozen in the very step in which it is durable, and it goes with all others of its host: nobody
+/// else is told of it.
+#[test]
+fn what_becomes_durable_when_its_partition_freezes_is_admitted() {
+    let mut site = Site::new();
+    let (name, address) = ("two".to_owned(), "two".to_owned());
+    let member = Member { name, address, capacity: 1, version: 0, life: 1, forgotten: 0 };
+    let peers = vec!["one".to_owned()];
+    let terms = Terms::default();
+    let out = site.hear(Message::Hello(Greeting { me: AgentId::from(2), member, peers, terms }));
+    site.write(out);
+    // Not all leave at once.
+    let hosts = (0..9_999).filter_map(|number| Host::parse(&format!("h{number}.example")));
+    let leaves = |host: &Host| {
+        partition_of(host) < 256 && site.agent.site.heir(partition_of(host)) == Some(AgentId::from(2))
+    };
+    let host = hosts.clone().find(leaves).unwrap();
+    let url = format!("http://{}/", host.as_str());
+    let found = vec![Found { url, depth: 1, how: How::Link, redirects: 0 }];
+    let out = site.hear(Message::Deliver { batch: (1, 1), pages: vec![LinkedPage { via: None, found }] });
+    let arrived = out.into_iter().find_map(|action| match action {
+        Action::Write { ticket, record, .. } => Some((ticket, record)),
+        _ => None,
+    });
+    let (ticket, record) = arrived.unwrap();
+    // From now on agent 2 can be given something; the next beat is due.
+    let (members, wishes) = (site.agent.site.members.digest(), site.agent.site.wishes.digest());
+    site.hear(Message::Beat { run: 1, members, wishes, holds: 0, figures: Figures::default() });
+    site.hear(Message::Holds { run: 1, version: 0, partitions: Vec::new(), owes: Vec::new() });
+    let may_ask = |site: &Site| site.agent.open_partitions().unwrap().contains(partition_of(&host));
+    assert!(may_ask(&site));
+    site.now = site.now + Duration::from_secs(2);
+    let out = site.step(Event::Recorded { ticket, place: 2, record });
+    assert!(!may_ask(&site), "nothing leaves");
+    let admits = out.iter().find_map(|action| match action {
+        Action::Admit { open, .. } => Some(open.as_deref().unwrap().contains(partition_of(&host))),
+        _ => None,
+    });
+    assert_eq!(admits, Some(true));
+}
