@@ -274,6 +274,11 @@ impl EmbeddedStore {
         Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
     }
 
+    /// Where the history ends: from here on the records have all that they found.
+    pub fn history_end(&self) -> Result<u64> {
+        Ok(log::first_place(&*self.disk, &self.dir)?.unwrap_or_default())
+    }
+
     /// What the record at a place says of a URL that was settled here, and has left since; and which other agent has archived the
     /// answer, if one has.
     pub fn had(&self, place: u64, url: &Url) -> Result<(Known, Option<AgentId>)> {

@@ -31,8 +31,10 @@ impl Repeats {
 /// What is known and what is done.
 #[derive(Default)]
 pub(super) struct Journal {
-    /// URLs that are known.
+    /// URLs that are known. What pages of the history linked to is not among them.
     pub known: HashSet<String>,
+    /// Where the history ends.
+    pub history_end: u64,
     /// URLs that need no further attempt.
     pub settled: HashSet<String>,
     /// Every answer that counts, in the order of the journal.
@@ -73,6 +75,7 @@ impl Journal {
         let options = FrontierOptions::default();
         let store = EmbeddedStore::open_read_only(Arc::new(RealDisk), out, options, &mut journal)?;
         journal.torn_bytes = store.torn_bytes();
+        journal.history_end = store.history_end()?;
         Ok(journal)
     }
 

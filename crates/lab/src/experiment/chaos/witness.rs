@@ -43,8 +43,12 @@ impl Witness {
     /// Looks at what an agent that is down has left.
     pub(super) fn look(&mut self, index: usize, agent: &Agent, web: &Web) -> anyhow::Result<()> {
         self.again.extend(self.repeats.of_settled(web, &self.settled));
-        let journal = Journal::read(&agent.out)?;
+        let mut journal = Journal::read(&agent.out)?;
         let before = &self.journals[index];
+        if journal.history_end > before.history_end {
+            // The history does not say what pages linked to. In the end all of it has to be settled all the same.
+            journal.known.extend(before.known.iter().cloned());
+        }
         for (before, after) in [(&before.known, &journal.known), (&before.settled, &journal.settled)] {
             let lost = before.difference(after).map(|url| format!("{}: {url}", agent.name));
             self.forgotten.extend(lost);
