@@ -70,6 +70,9 @@ impl<'a> Trace<'a> {
             }
             Event::Recorded { ticket, .. } => self.note(at, format_args!("{index} recorded {ticket:?}")),
             Event::Reread { records, .. } => self.note(at, format_args!("{index} reread {}", records.len())),
+            Event::LookedBack { asked, looked, next } => {
+                self.note(at, format_args!("{index} looked back {asked:?} {} {next:?}", looked.len()));
+            }
             Event::Exported { to, .. } => self.note(at, format_args!("{index} exported {to:?}")),
             Event::Shared(SharedEvent::Leased { number, incarnation, leases }) => {
                 let held =

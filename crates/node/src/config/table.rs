@@ -246,7 +246,7 @@ settings! {
         advanced "snapshot-bytes" "SIZE" Size snapshot_bytes: "After how many bytes of the journal sieve and queues are written down";
         advanced "store-memory" "SIZE" Size store_memory_bytes: "Memory for sieve and queues; more of them are on disk";
         advanced "settle-delay" "DURATION" Span settle_delay:
-            "How long a page may wait for others so that they are written together";
+            "How long a page may wait for others so that they are written together; three times as long where agents share a store";
         advanced "log-size" "SIZE" Size log_roll_bytes: "A fetch log of this size is compressed and another begun";
         advanced "log-files" "N" Count log_files_max: "How many old fetch logs are kept";
         advanced "stop-grace" "DURATION" Span settings.stop_grace:

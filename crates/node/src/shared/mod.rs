@@ -39,6 +39,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(20);
 /// What is done together at most.
 const TASKS_MAX: usize = 4_096;
+/// Rounds through all servers are this many times as far apart as writes to a disk of one's own: each costs as many messages, however
+/// little there is to be done.
+const ROUND_DELAYS: u32 = 3;
 /// How long a beat may wait for servers, so that the next one is not late.
 const BEAT_PATIENCE: Duration = Duration::from_millis(700);
 /// How long they may take to answer one.
@@ -250,7 +253,7 @@ impl Keeping {
             };
             if first.is_some() {
                 // What comes soon goes along.
-                std::thread::sleep(self.pace.settle_delay.saturating_sub(began.elapsed()));
+                std::thread::sleep((ROUND_DELAYS * self.pace.settle_delay).saturating_sub(began.elapsed()));
             }
             began = Instant::now();
             let mut has_captures = false;
