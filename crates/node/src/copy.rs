@@ -172,7 +172,8 @@ impl Copying<'_> {
 
         let mut options = self.shared(self.config)?;
         options.limits.max_urls = options.limits.max_urls.saturating_mul(members.len() as u64);
-        let (_, copies) = shared::find(&RedisOptions { partitions: Vec::new(), ..options.clone() })?;
+        let (_, copies) =
+            shared::find(&RedisOptions { partitions: Vec::new(), ..options.clone() }, Some(PATIENCE))?;
         let mut table = RedisLeases::open(options.cluster.clone(), &options.crawl)?;
         if copies.notes.get(&self.me).is_none_or(|note| !note.is_done) {
             self.may_copy_into(&copies, &mut table)?;
@@ -241,7 +242,8 @@ impl Copying<'_> {
 
     fn to_own(&self) -> Result<Copied, CopyError> {
         let options = self.shared(&self.recorded.config)?;
-        let (_, copies) = shared::find(&RedisOptions { partitions: Vec::new(), ..options.clone() })?;
+        let (_, copies) =
+            shared::find(&RedisOptions { partitions: Vec::new(), ..options.clone() }, Some(PATIENCE))?;
         let done = |with: Option<String>| Copied {
             pieces: 0,
             to_shared: false,

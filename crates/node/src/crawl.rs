@@ -215,7 +215,7 @@ impl Run {
         let base = match site.as_ref().and_then(Site::store) {
             None => Base::Own(Box::new(open_own(config, dir, &mut agent, inputs.clone(), display)?)),
             Some(options) => {
-                let (store, copies) = shared::find(options).map_err(CrawlError::Shared)?;
+                let (store, copies) = shared::find(options, None).map_err(CrawlError::Shared)?;
                 if let Some(why) = crate::copy::obstacle(&copies) {
                     return Err(CrawlError::NotHere(why));
                 }

@@ -77,6 +77,14 @@ pub enum Error {
         /// What it says.
         what: String,
     },
+    /// A server and this agent do not trust each other.
+    #[error("{node}: {what}; see `store-user`, `store-password`, `store-ca` and `store-certificate`")]
+    Denied {
+        /// Which server.
+        node: String,
+        /// Why not.
+        what: String,
+    },
     /// The cluster does not answer, or not with what it should.
     #[error("{what}, for {seconds} s")]
     Unavailable {
@@ -157,7 +165,7 @@ impl Error {
             Error::Unavailable { .. } => ErrorKind::Unavailable,
             Error::StoreFull { .. } => ErrorKind::DiskFull,
             Error::Fenced { .. } => ErrorKind::Fenced,
-            Error::Unsafe { .. } => ErrorKind::Setup,
+            Error::Unsafe { .. } | Error::Denied { .. } => ErrorKind::Setup,
         }
     }
 
@@ -173,6 +181,16 @@ impl Error {
             source = error.source();
         }
         Error::Failed { first, kind: self.kind() }
+    }
+
+    /// A server cannot be talked to.
+    pub(crate) fn of_server(node: &str, error: &io::Error) -> Error {
+        let (node, what) = (node.to_owned(), error.to_string());
+        match error.kind() {
+            // What TLS does not like is said so.
+            io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidData => Error::Denied { node, what },
+            _ => Error::Redis { node, what },
+        }
     }
 
     /// For `map_err`: adds what was tried and where.

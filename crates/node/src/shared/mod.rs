@@ -31,10 +31,11 @@ use crate::writer::{Job, Pace, WriteError, pace, start_archives};
 pub(crate) use gathered::Gathered;
 pub use keeper::{Keeper, Task};
 
-/// How long the store may take to be there when an agent starts: a primary may just be failing over, or be started again by hand.
-const START_TIME_MAX: Duration = Duration::from_secs(5 * 60);
-/// How often it is looked for meanwhile.
+/// How often a store that is not there is looked for, when an agent starts: a primary may just be failing over, or be started again by
+/// hand.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often it is said that it is not there.
+const SAY_EVERY: Duration = Duration::from_secs(60);
 /// How soon what could not be done is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 /// What is done together at most.
@@ -91,22 +92,21 @@ pub(crate) struct SharedStore {
     thread: JoinHandle<()>,
 }
 
-/// Finds the store, sees whether it can be trusted, and what it knows of copies. A part of it may be away for a while.
-pub(crate) fn find(options: &RedisOptions) -> Result<(RedisStore, Copies)> {
-    let until = Instant::now() + START_TIME_MAX;
-    let mut is_said = false;
+/// Finds the store, sees whether it can be trusted, and what it knows of copies. A part of it may be away for a while: it is waited
+/// for, for so long at most, if there is a most.
+pub(crate) fn find(options: &RedisOptions, patience: Option<Duration>) -> Result<(RedisStore, Copies)> {
+    let began = Instant::now();
+    let mut said: Option<Instant> = None;
     loop {
         let found = RedisStore::open(options).and_then(|mut store| Ok((store.copies()?, store)));
         let error = match found {
-            Err(error @ Error::Unsafe { may_pass: false, .. }) => return Err(error),
-            Err(error) if Instant::now() < until => error,
+            Err(error @ (Error::Unsafe { may_pass: false, .. } | Error::Denied { .. })) => return Err(error),
+            Err(error) if patience.is_none_or(|patience| began.elapsed() < patience) => error,
             found => return found.map(|(copies, store)| (store, copies)),
         };
-        if !std::mem::replace(&mut is_said, true) {
-            note(&format!(
-                "the store is not there yet, trying for {} min: {error}",
-                START_TIME_MAX.as_secs() / 60
-            ));
+        if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            said = Some(Instant::now());
+            note(&format!("the store is not there yet, looking for it again and again: {error}"));
         }
         std::thread::sleep(LOOK_EVERY);
     }

@@ -494,10 +494,7 @@ impl Cluster {
             self.asked_next = number + 1;
             match self.ask_slots(number) {
                 Ok(()) => return Ok(()),
-                Err(error) => {
-                    let node = self.nodes[number].address.clone();
-                    last = Error::Redis { node, what: error.to_string() };
-                }
+                Err(error) => last = Error::of_server(&self.nodes[number].address, &error),
             }
         }
         Err(last)

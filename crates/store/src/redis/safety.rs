@@ -45,7 +45,7 @@ pub(super) fn check(servers: &[(String, bool)], options: &ClusterOptions) -> Res
     let (mut wrong, mut lacking) = (Vec::new(), Vec::new());
     for (node, is_primary) in servers {
         let found = check_server(node, *is_primary, options, &mut wrong);
-        lacking.extend(found.map_err(|error| Error::Redis { node: node.clone(), what: error.to_string() })?);
+        lacking.extend(found.map_err(|error| Error::of_server(node, &error))?);
     }
     let may_pass = wrong.is_empty();
     wrong.append(&mut lacking);

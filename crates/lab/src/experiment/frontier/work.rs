@@ -20,6 +20,7 @@ use nephila_core::{
     url::Host,
 };
 use nephila_disk::{Disk, RealDisk};
+use nephila_node::config::Config;
 use nephila_store::{
     LogReader,
     frontier::{Frontier, FrontierOptions, Range, SnapshotDone, Texts},
@@ -34,8 +35,6 @@ use super::{
 use crate::experiment::process::{process_cpu, rss_bytes, rss_max_bytes, thread_cpu};
 
 const LOG_SEGMENT_BYTES: u64 = 64 << 20;
-/// A snapshot is taken when the journal has grown by this.
-const SNAPSHOT_BYTES: u64 = 512 << 20;
 /// Pages between two flushes.
 const BATCH_PAGES: usize = 1_000;
 /// URLs that are taken of a host at a time.
@@ -128,8 +127,9 @@ struct Work {
     frontier: Frontier,
     log: Log,
     snapshot: Option<JoinHandle<nephila_store::Result<SnapshotDone>>>,
-    /// The place of the last snapshot.
+    /// The place of the last snapshot, and after how many bytes the next one follows, as in a crawl.
     snapshot_at: u64,
+    snapshot_bytes: u64,
     synced: Instant,
     pause: Pause,
     begun: Instant,
@@ -156,6 +156,7 @@ impl Work {
             log,
             snapshot: None,
             snapshot_at,
+            snapshot_bytes: Config::default().snapshot_bytes,
             synced: begun,
             pause: Pause::default(),
             begun,
@@ -236,7 +237,7 @@ impl Work {
             let done = joined(thread)?;
             pause.watch(|| frontier.end_snapshot(done))?;
         }
-        if self.snapshot.is_none() && log.end() - self.snapshot_at > SNAPSHOT_BYTES {
+        if self.snapshot.is_none() && log.end() - self.snapshot_at > self.snapshot_bytes {
             let job = pause.watch(|| frontier.begin_snapshot(&[]))?;
             self.snapshot_at = log.end();
             let dir = self.dir.clone();
