@@ -117,8 +117,8 @@ pub enum Action {
         place: u64,
         /// The record.
         record: Box<Record>,
-        /// The partitions whose URLs are for this agent; `None` for all. All others are on their way to whom they belong to, so it
-        /// is what was open when the record became durable that counts, and not what is by the time that the store does this.
+        /// The partitions whose URLs are for this agent; `None` for all. All others are on their way to whom they belong to, so
+        /// what was open when the record became durable counts, and not what is by the time that the store does this.
         open: Option<Arc<Partitions>>,
     },
     /// Decide about all URLs that were offered to the sieve and not answered for; answered by [`Event::Admitted`].

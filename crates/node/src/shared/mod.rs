@@ -31,8 +31,8 @@ use crate::writer::{Job, Pace, WriteError, pace, start_archives};
 pub(crate) use gathered::Gathered;
 pub use keeper::{Keeper, Task};
 
-/// How often a store that is not there is looked for, when an agent starts: a primary may just be failing over, or be started again by
-/// hand.
+/// How often a store that is not there is looked for, when an agent starts: a primary may just be failing over, or be started
+/// again by hand.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it is said that it is not there.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -40,8 +40,8 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(20);
 /// What is done together at most.
 const TASKS_MAX: usize = 4_096;
-/// Rounds through all servers are this many times as far apart as writes to a disk of one's own: each costs as many messages, however
-/// little there is to be done.
+/// Rounds through all servers are this many times as far apart as writes to a disk of one's own: each costs as many messages,
+/// however little there is to be done.
 const ROUND_DELAYS: u32 = 3;
 /// How long a beat may wait for servers, so that the next one is not late.
 const BEAT_PATIENCE: Duration = Duration::from_millis(700);
@@ -92,8 +92,8 @@ pub(crate) struct SharedStore {
     thread: JoinHandle<()>,
 }
 
-/// Finds the store, sees whether it can be trusted, and what it knows of copies. A part of it may be away for a while: it is waited
-/// for, for so long at most, if there is a most.
+/// Finds the store, sees whether it can be trusted, and what it knows of copies. A part of it may be away for a while: it is
+/// waited for, for so long at most, if there is a most.
 pub(crate) fn find(options: &RedisOptions, patience: Option<Duration>) -> Result<(RedisStore, Copies)> {
     let began = Instant::now();
     let mut said: Option<Instant> = None;

@@ -61,8 +61,8 @@ impl Site {
     }
 }
 
-/// A URL arrives, its partition is frozen in the very step in which it is durable, and it goes with all others of its host: nobody
-/// else is told of it.
+/// A URL arrives, its partition is frozen in the very step in which it is durable, and it goes with all others of its host:
+/// nobody else is told of it.
 #[test]
 fn what_becomes_durable_when_its_partition_freezes_is_admitted() {
     let mut site = Site::new();
