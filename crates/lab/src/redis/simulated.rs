@@ -54,6 +54,8 @@ struct Shard {
     generation: u64,
     /// Nobody serves it until then,
     down_until: Duration,
+    /// Whether its two servers have the script of commits: they forget it when they end.
+    has_script: [bool; 2],
     /// it refuses everything until then,
     refuses_until: Duration,
     /// and nothing reaches its replica until then.
@@ -99,6 +101,7 @@ impl SimRedis {
             primary: 0,
             generation: 0,
             down_until: Duration::ZERO,
+            has_script: [false; 2],
             refuses_until: Duration::ZERO,
             frozen_until: Duration::ZERO,
             lag: Duration::from_millis([2, 30, 200][(seed as usize + number) % 3]),
@@ -150,6 +153,7 @@ impl SimRedis {
         shard.behind.clear();
         shard.values = shard.replica.clone();
         shard.done += 1;
+        shard.has_script[shard.primary] = false;
         shard.primary = 1 - shard.primary;
         shard.generation += 1;
         shard.down_until = now + down_for;
@@ -169,6 +173,7 @@ impl SimRedis {
     pub fn refuse(&self, shard: usize, lasts: Duration) {
         let state = &mut *self.state();
         state.shards[shard].refuses_until = state.now + lasts;
+        state.shards[shard].has_script = [false; 2];
     }
 
     /// A client reaches no server for so long.
@@ -259,7 +264,14 @@ impl State {
     fn command(&mut self, server: (usize, usize), words: &[&[u8]], written: &mut u64) -> Answer {
         let word = |at: usize| words.get(at).copied().unwrap_or_default();
         match (word(0), word(1)) {
-            (b"SCRIPT", _) => return Answer::Text(SHA.into()),
+            (b"SCRIPT", _) => {
+                let shard = &mut self.shards[server.0];
+                if self.now < shard.down_until || self.now < shard.refuses_until {
+                    return Answer::Error("LOADING Redis is loading the dataset in memory".into());
+                }
+                shard.has_script[server.1] = true;
+                return Answer::Text(SHA.into());
+            }
             (b"CLUSTER", b"SLOTS") => return self.slots(),
             // Who wants to know all servers only looks at their settings.
             (b"CLUSTER", _) => return Answer::Text(Vec::new()),
@@ -284,6 +296,7 @@ impl State {
         }
         shard.values.touched.clear();
         let answer = match word(0) {
+            b"EVALSHA" if !shard.has_script[server.1] => Answer::Error("NOSCRIPT No matching script.".into()),
             b"EVALSHA" => shard.values.commit(&words[2..], bug),
             b"EVAL" if word(1) == RAISE.as_bytes() => shard.values.raise(key),
             b"EVAL" if word(1) == SWAP.as_bytes() => shard.values.swap(key, word(4), &words[5..]),

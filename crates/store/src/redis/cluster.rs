@@ -374,8 +374,10 @@ impl Cluster {
         let node = &mut self.nodes[number];
         if node.link.is_none() {
             let mut link = Link::connect(&node.address, &self.options.link)?;
-            // A server forgets scripts when it ends, and a replica never had them.
-            link.ask(cmd("SCRIPT").arg("LOAD").arg(SCRIPT))?;
+            // A server forgets scripts when it ends, and a replica never had them. One that is still loading takes none.
+            if let Value::ServerError(error) = link.ask(cmd("SCRIPT").arg("LOAD").arg(SCRIPT))? {
+                return Err(io::Error::other(error.code().to_owned()));
+            }
             node.link = Some(link);
         }
         let Some(link) = &mut node.link else { return Ok(()) };
@@ -413,6 +415,13 @@ impl Cluster {
                         // It is served, however long it was not.
                         self.away.remove(&sent.slot);
                     }
+                    self.hold(sent, held);
+                }
+                Ok(Value::ServerError(error)) if error.code() == "NOSCRIPT" => {
+                    // It is given the script again with the next connection.
+                    held_slots.insert(sent.slot);
+                    self.take_back(sent.slot);
+                    self.lose(number);
                     self.hold(sent, held);
                 }
                 Ok(Value::ServerError(error)) => {

@@ -7,6 +7,7 @@ use nephila_core::assign::partition_of;
 use nephila_core::record::{Outcome, Record, Settled};
 use nephila_core::site::{AgentId, Beat, Member, Terms, Wishes};
 use nephila_core::time::Wall;
+use nephila_core::url::Host;
 use nephila_lab::redis::simulated::SimRedis;
 use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
 use nephila_store::redis::{LinkOptions, RedisLeases, RedisOptions, RedisStore, Value};
@@ -303,6 +304,31 @@ fn a_partition_that_is_lost_costs_no_other() {
     assert_eq!(first.take(&b, 99, false, Wall(0)).unwrap().due.len(), 9);
     assert_eq!(second.take(&a, 99, false, Wall(0)).unwrap().due.len(), 9);
     assert_eq!((first.stored().known, second.stored().known), (9, 9));
+}
+
+#[test]
+fn servers_that_have_forgotten_the_script_are_given_it_again() {
+    let mut cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let mut options = of(&cluster);
+    options.cluster.patience = Duration::from_secs(20);
+    let mut store = RedisStore::open(&options).unwrap();
+    offer(&mut store, (0..100).map(page));
+    (0..6).for_each(|number| drop(cluster.ask(number, &["SCRIPT", "FLUSH"])));
+    offer(&mut store, (100..200).map(page));
+    let hosts = (0..100).filter_map(|number| Host::parse(&format!("h{number}.example")));
+    let hosts: Vec<Host> = hosts.filter(|host| options.partitions.contains(&partition_of(host))).collect();
+    // One that is started again answers before it has loaded what it had, and has the script no more.
+    for number in 0..6 {
+        cluster.kill(number).unwrap();
+        cluster.restart(number).unwrap();
+        offer(&mut store, hosts.iter().map(|host| format!("http://{}/{number}", host.as_str())));
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while store.decide().unwrap().undecided > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(hosts.len() > 20);
+    assert_eq!(store.stored().known, 200 + 6 * hosts.len() as u64);
 }
 
 #[test]
