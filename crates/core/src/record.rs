@@ -127,6 +127,19 @@ impl Record {
         moves || !self.found().is_empty()
     }
 
+    /// Whether other agents count on it once they hear that it is durable: no power cut may take it back.
+    pub fn is_for_others(&self) -> bool {
+        matches!(
+            self,
+            Record::Members(_)
+                | Record::Tokens(_)
+                | Record::Released { .. }
+                | Record::Moved { .. }
+                | Record::Arrived(_)
+                | Record::Recovered(_)
+        )
+    }
+
     /// The page that URL `index` of them was found on.
     pub fn page(&self, index: usize) -> Option<&str> {
         match self {

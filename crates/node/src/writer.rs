@@ -179,7 +179,8 @@ impl Writer {
         if !self.waiting.is_empty() {
             self.archive.flush()?;
             self.journal.flush()?;
-            if self.pace.durability == Durability::Power {
+            let is_for_others = self.waiting.iter().any(|done| done.record.is_for_others());
+            if self.pace.durability == Durability::Power || is_for_others {
                 self.sync()?;
             }
         }

@@ -10,7 +10,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nephila_core::agent::{Agent, Ticket};
-use nephila_core::record::Record;
+use nephila_core::record::{Arrived, Record};
+use nephila_core::site::{AgentId, Token};
 use nephila_core::time::{Mono, Now};
 use nephila_disk::SimDisk;
 use nephila_node::config::{Config, Durability};
@@ -110,6 +111,27 @@ fn shards_archive_before_the_journal_says_so() {
 }
 
 /// A disk that fails under one shard ends all writing, with the reason.
+#[test]
+fn what_other_agents_count_on_survives_a_power_cut() {
+    let config = Config::default();
+    assert_eq!(config.durability, Durability::Kernel);
+    let arrived = Record::Arrived(Arrived { from: AgentId::from(2), found: Vec::new(), pages: Vec::new() });
+    let tokens = Record::Tokens(vec![(7, Token { holder: AgentId::from(1), epoch: 2 })]);
+    // What was not synced is lost now and then.
+    for (record, is_lost) in [(arrived, false), (tokens, false), (Record::Seeds(Vec::new()), true)] {
+        let lost = (0..20).filter(|seed| {
+            let disk = SimDisk::new(*seed);
+            let mut writer = open(&disk, &config).unwrap().writer;
+            let begin = writer.end();
+            let record = Box::new(record.clone());
+            writer.write(Job { ticket: Ticket(1), record, capture: None, attempt: None }, NOW).unwrap();
+            assert_eq!(writer.commit().unwrap().len(), 1);
+            open(&disk.power_cut(), &config).unwrap().writer.end() == begin
+        });
+        assert_eq!(lost.count() > 0, is_lost, "{record:?}");
+    }
+}
+
 #[test]
 fn a_shard_that_cannot_archive_ends_the_writing() {
     for operations in 0..40 {

@@ -157,6 +157,9 @@ impl Values {
         let (epoch, version) = (self.field_number(keys[0], b"e"), self.field_number(keys[0], b"v"));
         let was = number(words[1]);
         if bug != Some(ServerBug::IgnoresEpochs) {
+            if epoch == 0 {
+                return Answer::Error("BEHIND nothing is there any more".into());
+            }
             if epoch != number(words[0]) {
                 return Answer::Error(format!("FENCED the epoch is {epoch}"));
             }

@@ -18,6 +18,7 @@ use redis::{Cmd, cmd};
 /// The first write is one that a server refuses when its memory is full, so that nothing of the others is done then.
 pub(super) const SCRIPT: &str = "\
 local at = redis.call('HMGET', KEYS[1], 'e', 'v')
+if not at[1] then return redis.error_reply('BEHIND nothing is there any more') end
 if at[1] ~= ARGV[1] then return redis.error_reply('FENCED the epoch is ' .. tostring(at[1])) end
 local is, was = tonumber(at[2]), tonumber(ARGV[2])
 if is > was then redis.call('HSET', KEYS[1], 'v', at[2]) return 0 end

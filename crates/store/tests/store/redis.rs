@@ -332,6 +332,18 @@ fn servers_that_have_forgotten_the_script_are_given_it_again() {
 }
 
 #[test]
+fn a_store_that_somebody_emptied_is_not_gone_on_with() {
+    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let mut store = RedisStore::open(&of(&cluster)).unwrap();
+    offer(&mut store, (0..100).map(page));
+    // Replicas refuse that, and follow.
+    (0..6).for_each(|number| drop(cluster.ask(number, &["FLUSHALL"])));
+    store.append(&seeds((100..200).map(page))).unwrap();
+    let failed = store.flush().unwrap_err();
+    assert!(matches!(&failed, Error::WentBack { .. }), "{failed}");
+}
+
+#[test]
 fn a_full_server_loses_nothing() {
     let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
     let mut options = of(&cluster);
