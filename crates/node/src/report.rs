@@ -318,6 +318,7 @@ fn why_stopped(reason: Option<StopReason>) -> &'static str {
         Some(StopReason::Interrupted) => ": it was interrupted",
         Some(StopReason::Terminated) => ": it was told to terminate",
         Some(StopReason::DiskFull) => ": the disk is full",
+        Some(StopReason::Replaced) => ": another process goes on as this agent",
         Some(StopReason::Error) => ": an error made it impossible to go on",
         None => ": it was killed, or could not go on; the same command tries again",
     }

@@ -121,6 +121,9 @@ impl Summary {
             StopReason::Interrupted => "stopped: interrupted".to_owned(),
             StopReason::Terminated => "stopped: told to terminate".to_owned(),
             StopReason::DiskFull => "stopped: the disk is full".to_owned(),
+            StopReason::Replaced => {
+                "stopped: another process goes on as this agent, with a copy of its directory".to_owned()
+            }
             StopReason::Error => "stopped: an error made it impossible to go on".to_owned(),
         }
     }
@@ -325,6 +328,9 @@ impl Summary {
                 "the same command goes on"
             }
             StopReason::DiskFull => "make room; the same command then goes on, and nothing is lost",
+            StopReason::Replaced => {
+                "an agent has one directory and one process: end the other one, or give this one a directory of its own"
+            }
             StopReason::Error => "see the error above; the same command tries again",
         }
     }

@@ -532,13 +532,15 @@ pub enum StopReason {
     Terminated,
     /// The disk is full.
     DiskFull,
+    /// Another process goes on as this agent of its site.
+    Replaced,
     /// Something broke.
     Error,
 }
 
 impl StopReason {
     /// All of them.
-    pub const ALL: [StopReason; 12] = {
+    pub const ALL: [StopReason; 13] = {
         use StopReason::*;
         [
             Finished,
@@ -552,6 +554,7 @@ impl StopReason {
             Interrupted,
             Terminated,
             DiskFull,
+            Replaced,
             Error,
         ]
     };
@@ -576,6 +579,7 @@ impl StopReason {
             Interrupted => "interrupted",
             Terminated => "terminated",
             DiskFull => "disk-full",
+            Replaced => "replaced",
             Error => "error",
         }
     }
@@ -585,7 +589,7 @@ impl StopReason {
         use StopReason::*;
         match self {
             Finished | MaxPages | MaxBytes | MaxTime => 0,
-            Error => 1,
+            Error | Replaced => 1,
             Waiting | Stopped => 3,
             MaxUrls | DiskFull => 4,
             NoSeed => 5,

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::shared::{BEAT, BEAT_TIME_MAX, LEASE, MARGIN_PART, Shared, SharedAction};
-use super::{Action, Agent};
+use super::{Action, Agent, StopReason};
 use crate::site::{AgentId, Beat, Lease, Leases, Members, Partitions, Tokens};
 use crate::time::{Mono, Now, Wall};
 
@@ -167,6 +167,10 @@ impl Agent {
             // Otherwise a later one has overtaken it.
             let is_fenced = shared.incarnation > 0 && shared.incarnation != shared.replaces;
             if is_fenced && !shared.has_left {
+                if shared.replaces > shared.incarnation {
+                    // Somebody has copied its directory, or moved it while it works. Both would drive each other out for ever.
+                    self.stop(StopReason::Replaced, now);
+                }
                 self.fenced(now, out);
             }
             return;

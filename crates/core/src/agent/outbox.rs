@@ -22,7 +22,7 @@ use crate::url::identify;
 const PARCEL_BYTES: usize = 64;
 /// A batch that is not full goes this long after the one before at the earliest: each costs both agents a message, a record and
 /// an answer, however little is in it.
-pub(super) const GATHER: Duration = Duration::from_millis(500);
+pub(super) const GATHER: Duration = Duration::from_secs(1);
 
 /// The wait between two parts of the journal that are read again: there is other work too.
 const READ_EVERY: Duration = Duration::from_millis(10);
@@ -394,12 +394,24 @@ mod tests {
         let cases: [(bool, &[Step]); 3] = [
             (
                 true,
-                &[(0, 1, &[1]), (10, 2, &[]), (490, 3, &[]), (500, 0, &[5]), (900, 0, &[]), (1_500, 1, &[1])],
+                &[
+                    (0, 1, &[1]),
+                    (10, 2, &[]),
+                    (990, 3, &[]),
+                    (1_000, 0, &[5]),
+                    (1_900, 0, &[]),
+                    (2_500, 1, &[1]),
+                ],
             ),
-            (true, &[(0, 1, &[1]), (10, FULL + 7, &[FULL]), (509, 0, &[]), (510, 0, &[7])]),
+            (true, &[(0, 1, &[1]), (10, FULL + 7, &[FULL]), (1_009, 0, &[]), (1_010, 0, &[7])]),
             (
                 false,
-                &[(0, 1, &[1]), (600, 9, &[]), (700, 9 * FULL, &[FULL; BATCHES_MAX - 1]), (9_000, 0, &[])],
+                &[
+                    (0, 1, &[1]),
+                    (1_100, 9, &[]),
+                    (1_200, 9 * FULL, &[FULL; BATCHES_MAX - 1]),
+                    (9_000, 0, &[]),
+                ],
             ),
         ];
         for (is_answered, steps) in cases {
