@@ -184,6 +184,8 @@ struct Run {
     held: HashMap<FetchId, (Option<Captured>, Attempt)>,
     /// People who wait for a record to become durable.
     waiting: HashMap<Ticket, oneshot::Sender<Response>>,
+    /// Who is told when a shared store has what was wished for, and since when each waits.
+    wished: Vec<(Mono, oneshot::Sender<Response>)>,
     ended: Option<StopReason>,
     /// An answer could not be kept, and that was said.
     unkept: bool,
@@ -252,6 +254,7 @@ impl Run {
             answers: VecDeque::new(),
             held: HashMap::new(),
             waiting: HashMap::new(),
+            wished: Vec::new(),
             ended: None,
             unkept: false,
             failed: false,
@@ -279,8 +282,9 @@ impl Run {
         self.step(Event::Seeds(seeds));
         loop {
             self.settle();
+            self.answer_wished();
             if let Some(reason) = self.ended {
-                self.company.say(&self.agent, display, Clock::now().mono);
+                self.company.say(&self.agent, display, Clock::now());
                 return reason;
             }
             let wake = self.agent.next_wake();
@@ -306,7 +310,7 @@ impl Run {
                 () = sleep_until(wake) => self.step(Event::Wake),
                 _ = ticks.tick() => {
                     let now = Clock::now();
-                    self.company.say(&self.agent, display, now.mono);
+                    self.company.say(&self.agent, display, now);
                     display.update(&self.agent.status(now), self.agent.elapsed(now));
                 }
             }

@@ -515,6 +515,7 @@ mod tests {
             unsettled: 0,
             paused: false,
             stopping: false,
+            store_away: false,
         }
     }
 

@@ -315,6 +315,7 @@ mod tests {
             unsettled: 0,
             paused: true,
             stopping: false,
+            store_away: false,
         }
     }
 

@@ -277,6 +277,9 @@ pub fn status(status: &Status, elapsed_s: f64, running: bool, stop_reason: Optio
     };
     let why = if running { "" } else { why_stopped(stop_reason) };
     let mut text = format!("{state} after {}{why}\n", span(elapsed_s));
+    if running && status.store_away {
+        let _ = writeln!(text, "  {STORE_AWAY}");
+    }
     let _ = writeln!(
         text,
         "  {}, {} failed, {} forbidden by robots.txt, {}",
@@ -304,6 +307,9 @@ pub fn status(status: &Status, elapsed_s: f64, running: bool, stop_reason: Optio
     merge(&mut json, status);
     Response::Report { text, json }
 }
+
+/// What is said while a store that agents share is not there.
+pub(crate) const STORE_AWAY: &str = "the store does not answer: nothing is asked until it does";
 
 fn why_stopped(reason: Option<StopReason>) -> &'static str {
     match reason {
@@ -677,6 +683,7 @@ mod tests {
             unsettled: 0,
             paused: false,
             stopping: false,
+            store_away: false,
         };
         for (running, reason, word, why) in [
             (true, None, "running", ""),

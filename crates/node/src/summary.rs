@@ -414,6 +414,7 @@ mod tests {
             unsettled: 0,
             paused: false,
             stopping: true,
+            store_away: false,
         };
         Summary::new(status, before, Duration::from_millis(1_500), reason, Path::new("crawl"))
     }

@@ -53,7 +53,7 @@ pub use away::AgentMemo;
 pub use event::*;
 pub use handover::Cursor;
 pub use shared::{SharedAction, SharedEvent};
-pub use site::{Acquaintance, Differing, MemberView, SiteView};
+pub use site::{Acquaintance, Differing, MemberView, SiteView, Standing};
 pub use status::*;
 pub use view::RobotsView;
 

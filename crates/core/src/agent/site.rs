@@ -493,6 +493,17 @@ impl Site {
     }
 }
 
+/// How another agent of the site is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It was heard of lately.
+    Well,
+    /// It was not.
+    Silent,
+    /// It was forgotten.
+    Gone,
+}
+
 /// The site as one agent sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SiteView {

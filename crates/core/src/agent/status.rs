@@ -244,6 +244,8 @@ pub struct Status {
     pub paused: bool,
     /// It is about to end.
     pub stopping: bool,
+    /// The store that agents share does not answer: nothing is asked until it does.
+    pub store_away: bool,
 }
 
 impl Status {
@@ -258,6 +260,7 @@ impl Status {
         self.unsettled += other.unsettled;
         self.paused |= other.paused;
         self.stopping |= other.stopping;
+        self.store_away |= other.store_away;
     }
 }
 

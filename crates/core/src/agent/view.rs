@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::rules::path_and_query;
-use super::{Agent, HostCounts, HostView, Status, StoredHost};
+use super::{Agent, HostCounts, HostView, Standing, Status, StoredHost};
 use crate::frontier::{HostState, Name, Place};
 use crate::record::Block;
 use crate::scope::Scope;
 use crate::settings::Settings;
+use crate::site::{AgentId, Member};
 use crate::time::{Mono, Now};
 use crate::url::{Host, Origin, Url};
 
@@ -46,7 +47,27 @@ impl Agent {
             unsettled: self.unsettled.len(),
             paused: self.paused,
             stopping: self.is_stopping(),
+            store_away: self.is_store_away(now),
         }
+    }
+
+    /// Whether the store that agents share does not answer.
+    pub fn is_store_away(&self, now: Now) -> bool {
+        self.site.shared.as_ref().is_some_and(|shared| now.mono >= shared.valid_until && !shared.has_left)
+    }
+
+    /// The other agents of the site, and how each of them is doing.
+    pub fn company(&self, now: Now) -> impl Iterator<Item = (AgentId, &Member, Standing)> {
+        let me = self.site.me();
+        let others = self.site.members.iter().filter(move |(id, _)| *id != me);
+        others.map(move |(id, member)| {
+            let standing = match (member.is_gone(), self.site.is_well(id, now.mono)) {
+                (true, _) => Standing::Gone,
+                (false, true) => Standing::Well,
+                (false, false) => Standing::Silent,
+            };
+            (id, member, standing)
+        })
     }
 
     /// Whether it is about to end.

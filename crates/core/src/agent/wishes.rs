@@ -58,6 +58,12 @@ impl Agent {
         };
     }
 
+    /// Whether the store that agents share is known to have all of them.
+    pub fn are_wishes_kept(&self) -> bool {
+        let shared = self.site.shared.as_ref();
+        shared.is_none_or(|shared| shared.leases.wishes.digest() == self.site.wishes.digest())
+    }
+
     fn follow_wishes(&mut self, now: Now) {
         self.obey_wishes();
         self.away.want();

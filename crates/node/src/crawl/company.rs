@@ -1,19 +1,24 @@
-//! What is said in the log about the other agents of a site: whom this one waits for, and who was told otherwise.
+//! What is said in the log about the other agents of a site, and the store that they share: whom this one waits for, who was told
+//! otherwise, and who comes and goes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use nephila_core::agent::Agent;
+use nephila_core::agent::{Agent, Standing};
 use nephila_core::site::AgentId;
-use nephila_core::time::Mono;
+use nephila_core::time::{Mono, Now};
 
 use crate::display::{self, Display};
-use crate::report::{differing_words, waiting_words};
+use crate::report::{STORE_AWAY, differing_words, waiting_words};
 
 /// After how long it is said for the first time whom an agent waits for,
 const FIRST: Duration = Duration::from_secs(5);
 /// and how often from then on.
 const EVERY: Duration = Duration::from_secs(60);
+/// How often it is looked who is there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A store is not said to be away before: an agent that starts has yet to be let in.
+const AWAY_MIN: Duration = Duration::from_secs(5);
 
 /// What has been said.
 #[derive(Default)]
@@ -22,11 +27,16 @@ pub(super) struct Company {
     differing: HashSet<AgentId>,
     /// When to say again whom this agent waits for.
     due: Option<Mono>,
+    /// How the others were doing, and their names.
+    others: HashMap<AgentId, (String, Standing)>,
+    looked: Option<Mono>,
+    /// Since when the store is away, and whether that was said.
+    away: Option<(Mono, bool)>,
 }
 
 impl Company {
     /// Says what is news.
-    pub(super) fn say(&mut self, agent: &Agent, display: &Display, now: Mono) {
+    pub(super) fn say(&mut self, agent: &Agent, display: &Display, now: Now) {
         for of in agent.differing() {
             if self.differing.insert(of.id) {
                 let word = if of.refuses { "error" } else { "warning" };
@@ -34,10 +44,60 @@ impl Company {
             }
         }
         if let Some((there, missing)) = agent.waits_for_site()
-            && now >= *self.due.get_or_insert(now + FIRST)
+            && now.mono >= *self.due.get_or_insert(now.mono + FIRST)
         {
-            self.due = Some(now + EVERY);
+            self.due = Some(now.mono + EVERY);
             display.say(&display::harmless(&waiting_words(&there, &missing)));
+        }
+        if self.looked.is_none_or(|looked| now.mono.since(looked) >= LOOK_EVERY) {
+            self.looked = Some(now.mono);
+            self.say_who_is_there(agent, display, now);
+            self.say_store(agent, display, now);
+        }
+    }
+
+    fn say_who_is_there(&mut self, agent: &Agent, display: &Display, now: Now) {
+        let mut present = HashSet::new();
+        for (id, member, standing) in agent.company(now) {
+            present.insert(id);
+            let known = self.others.get(&id).map(|(_, standing)| *standing);
+            let said = match (known, standing) {
+                // Nobody has been heard of when an agent starts.
+                (None, Standing::Silent | Standing::Gone) => None,
+                (Some(known), standing) if known == standing => None,
+                (_, Standing::Well) => Some(format!("agent {} at {} is there", member.name, member.address)),
+                (_, Standing::Silent) => Some(format!("agent {} is silent", member.name)),
+                (_, Standing::Gone) => {
+                    Some(format!("agent {} is forgotten: others take its hosts", member.name))
+                }
+            };
+            self.others.insert(id, (member.name.clone(), standing));
+            said.into_iter().for_each(|said| display.say(&display::harmless(&said)));
+        }
+        // In a store that is shared, nothing is known of one whose lease has ended.
+        self.others.retain(|id, (name, _)| {
+            let is_present = present.contains(id);
+            if !is_present {
+                display.say(&display::harmless(&format!("agent {name} has left: others take its hosts")));
+            }
+            is_present
+        });
+    }
+
+    fn say_store(&mut self, agent: &Agent, display: &Display, now: Now) {
+        match (agent.is_store_away(now), &mut self.away) {
+            (true, None) => self.away = Some((now.mono, false)),
+            (true, Some((since, is_said))) if !*is_said && now.mono.since(*since) >= AWAY_MIN => {
+                *is_said = true;
+                display::note(&format!("warning: {STORE_AWAY}"));
+            }
+            (false, Some((_, is_said))) => {
+                if *is_said {
+                    display.say("the store is back");
+                }
+                self.away = None;
+            }
+            _ => {}
         }
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Counted {
     own: Totals,
 }
 
+/// How long a shared store may take to keep what was wished for.
+const WISH_TIME_MAX: Duration = Duration::from_secs(5);
 /// For how long that is not read again: what was written while it was read may be counted twice until then.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
 
@@ -88,6 +90,7 @@ impl Run {
                 return;
             }
         };
+        let is_wish = !matches!(control, Control::Stop(_) | Control::Forget(_));
         let mut actions = Vec::new();
         self.agent.step(now, Event::Control(control), &mut actions);
         // It is confirmed once it would survive a crash.
@@ -106,11 +109,31 @@ impl Run {
             Some(ticket) => {
                 self.waiting.insert(ticket, reply);
             }
+            None if is_wish => self.wished.push((now.mono, reply)),
             None => {
                 let _ = reply.send(Response::Done);
             }
         }
         self.perform(actions);
+        self.answer_wished();
+    }
+
+    /// Confirms what a shared store is known to have, and says of what it does not have after a while that it has not.
+    pub(super) fn answer_wished(&mut self) {
+        if self.wished.is_empty() {
+            return;
+        }
+        let (now, are_kept) = (Clock::now().mono, self.agent.are_wishes_kept());
+        let is_over = |(since, _): &mut (Mono, _)| are_kept || now.since(*since) >= WISH_TIME_MAX;
+        for (_, reply) in self.wished.extract_if(.., is_over) {
+            let why = "the store does not answer: this agent holds to it from now on, and the others hear of it, and it is \
+                       written down, when the store is back";
+            // Whoever asked may have gone.
+            let _ = reply.send(match are_kept {
+                true => Response::Done,
+                false => Response::Refused { why: why.to_owned() },
+            });
+        }
     }
 
     /// What questions are answered from: the agent, and its own store or what was read of the one that it shares.
