@@ -387,7 +387,9 @@ fn site_words(view: &SiteView, running: bool) -> String {
     if !running {
         return "nothing runs there; what this agent knew last of its site".to_owned();
     }
-    let mut text = match (view.misplaced + view.owing + view.handovers, view.unrecovered) {
+    let present = view.members.iter().filter(|of| !of.member.is_gone() && of.id != view.me);
+    let owed: usize = present.map(|of| usize::from(of.figures.owing)).sum();
+    let mut text = match (view.misplaced + view.owing + view.handovers + owed, view.unrecovered) {
         (0, 0) => "site settled".to_owned(),
         (0, _) => "site looking for what is still known of hosts that were lost".to_owned(),
         _ => "site moving hosts to whom they should be with".to_owned(),
@@ -423,11 +425,11 @@ fn lost_words(members: &[MemberView]) -> String {
     let all = |figure: &dyn Fn(&Figures) -> u64| members.iter().map(|of| figure(&of.figures)).sum::<u64>();
     let again = all(&|figures| figures.recovered_pages);
     format!(
-        "\nwith forgotten agents went {} and {}; of that others had fetched {} and found {} again",
+        "\nwith forgotten agents went {} and {}; others have brought back {} that they had fetched, and {}",
         counted(pages, "page", "pages"),
         counted(urls, "known URL", "known URLs"),
         counted(again, "page", "pages"),
-        counted(all(&|figures| figures.recovered_urls), "URL", "URLs"),
+        counted(all(&|figures| figures.recovered_urls), "link of their pages", "links of their pages"),
     )
 }
 
@@ -457,9 +459,15 @@ pub fn site(view: &SiteView, running: bool) -> Response {
         let is_known = *figures != Figures::default();
         let figure = |figure: u64| if is_known { count(figure) } else { "-".to_owned() };
         let this_one = if *id == view.me { " (this one)" } else { "" };
+        let owing = match figures.owing {
+            0 => String::new(),
+            owing => {
+                format!(", owes others what it has of {}", counted(owing.into(), "partition", "partitions"))
+            }
+        };
         let _ = writeln!(
             text,
-            "{:width$}  {id}  {:21}  {:>8}  {:>10}  {:>12}  {:>12}  {state}{this_one}",
+            "{:width$}  {id}  {:21}  {:>8}  {:>10}  {:>12}  {:>12}  {state}{owing}{this_one}",
             member.name,
             member.address,
             member.capacity,

@@ -595,7 +595,10 @@ impl Agent {
     /// How far it has come.
     pub(super) fn figures(&self) -> Figures {
         let (recovered_pages, recovered_urls) = self.site.recovered_counts;
-        Figures { pages: self.totals.pages, urls: self.totals.known_urls, recovered_pages, recovered_urls }
+        let (pages, urls) = (self.totals.pages, self.totals.known_urls);
+        // More than there are partitions cannot be.
+        let owing = u16::try_from(self.site.owing.len()).unwrap_or(u16::MAX);
+        Figures { pages, urls, owing, recovered_pages, recovered_urls }
     }
 
     /// Which agent of its site it is; `None` if it crawls alone.

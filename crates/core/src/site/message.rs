@@ -173,6 +173,8 @@ pub struct Figures {
     pub pages: u64,
     /// URLs that it knows and others do not: those of its partitions.
     pub urls: u64,
+    /// Partitions that others hold, and of which it has something that they should have.
+    pub owing: u16,
     /// Of partitions that were lost with other agents: pages that it had fetched when they were its own,
     pub recovered_pages: u64,
     /// and URLs that it found again on its pages.
