@@ -95,7 +95,8 @@ impl Site {
             return Err(SiteError::Settings);
         };
         let listener = TcpListener::bind(listen).map_err(|error| SiteError::Listen(listen, error))?;
-        let settings = config.site_settings(me, identity.agent().to_string(), seeds);
+        let mut settings = config.site_settings(me, identity.agent().to_string(), seeds);
+        settings.terms = settings.terms.in_site(identity.site().as_str());
         let store = config.shared_store(me, &identity.site().to_string())?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("peers").enable_all().build();

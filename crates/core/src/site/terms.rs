@@ -14,6 +14,7 @@ pub struct Terms {
     scope: u64,
     seeds: u64,
     manners: u64,
+    site: u64,
 }
 
 impl Terms {
@@ -24,7 +25,17 @@ impl Terms {
         urls.dedup();
         let Settings { delay, ip_delay, ip_parallel, slow_factor, request_timeout, .. } = settings;
         let manners = format!("{delay:?} {ip_delay:?} {ip_parallel} {slow_factor} {request_timeout:?}");
-        Terms { scope: digest(scope.rules()), seeds: digest(urls), manners: digest([manners.as_str()]) }
+        Terms {
+            scope: digest(scope.rules()),
+            seeds: digest(urls),
+            manners: digest([manners.as_str()]),
+            site: 0,
+        }
+    }
+
+    /// The same for an agent of the site of this name: another site may have been given the same store.
+    pub fn in_site(self, name: &str) -> Terms {
+        Terms { site: digest([name]), ..self }
     }
 
     /// What two agents were told differently.
@@ -33,6 +44,7 @@ impl Terms {
             (self.scope == other.scope, Difference::Scope),
             (self.seeds == other.seeds, Difference::Seeds),
             (self.manners == other.manners, Difference::Manners),
+            (self.site == other.site, Difference::Site),
         ];
         pairs.into_iter().filter(|(same, _)| !same).map(|(_, difference)| difference).collect()
     }
@@ -57,6 +69,8 @@ pub enum Difference {
     Seeds,
     /// How often a server is asked, and for how long an answer is waited for.
     Manners,
+    /// Which site it is.
+    Site,
 }
 
 /// By the settings to compare.
@@ -65,6 +79,7 @@ impl fmt::Display for Difference {
         f.write_str(match self {
             Difference::Scope => "the scope (scope, include, exclude)",
             Difference::Seeds => "the seeds (urls, seeds)",
+            Difference::Site => "the site (identity; another one needs another store-name)",
             Difference::Manners => "the manners (delay, ip-delay, ip-parallel, slow-factor, request-timeout)",
         })
     }
@@ -91,13 +106,14 @@ mod tests {
         let slower = || Settings { delay: Duration::from_secs(9), ..Settings::default() };
         let more_pages = || Settings { max_pages: Some(3), parallel: 7, ..Settings::default() };
         let ours = terms(ScopeKind::Site, &[a.clone(), b.clone()], Settings::default());
-        use Difference::{Manners, Scope as InScope, Seeds};
+        use Difference::{Manners, Scope as InScope, Seeds, Site};
         for (theirs, expected) in [
             (terms(ScopeKind::Site, &[b.clone(), a.clone(), a.clone()], more_pages()), vec![]),
             (terms(ScopeKind::Site, std::slice::from_ref(&a), Settings::default()), vec![Seeds]),
             (terms(ScopeKind::Any, &[a.clone(), b.clone()], Settings::default()), vec![InScope]),
             (terms(ScopeKind::Site, &[a.clone(), b.clone()], slower()), vec![Manners]),
             (terms(ScopeKind::Any, &[b], slower()), vec![InScope, Seeds, Manners]),
+            (ours.in_site("rome"), vec![Site]),
         ] {
             assert_eq!(ours.differences(&theirs), expected);
             assert_eq!(theirs.differences(&ours), expected);
