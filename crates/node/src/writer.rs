@@ -67,15 +67,20 @@ pub enum WriteError {
     Thread(#[source] std::io::Error),
     /// There is an archive without its journal.
     #[error(
-        "{} holds WARC files, and the journal beside it is missing or empty: put the journal back, or start over with \
-         --fresh, which keeps the files",
-        .0.display()
+        "{} holds WARC files, and the journal beside it is missing or empty: put the journal back, or start over {}",
+        .archive.display(),
+        if *.is_of_site { ANOTHER_DIRECTORY } else { "with --fresh, which keeps the files" }
     )]
-    NoJournal(PathBuf),
+    NoJournal {
+        /// The archive.
+        archive: PathBuf,
+        /// It is that of an agent of a site.
+        is_of_site: bool,
+    },
     /// The archive does not hold what the journal says it does.
     #[error(
         "pages that were fetched are not in {} any more, whose files are missing or cut short:\n{files}\nput the files \
-         back, or have the pages fetched again with --refetch-missing",
+         back, or have the pages fetched again with --refetch-missing (an agent of a site: `refetch-missing = true` in its file)",
         archive.display()
     )]
     LostPages {
@@ -95,7 +100,7 @@ impl WriteError {
                 error.kind() == nephila_store::ErrorKind::DiskFull
             }
             WriteError::Log(error) | WriteError::Thread(error) => nephila_disk::is_full(error),
-            WriteError::NoJournal(_) | WriteError::LostPages { .. } => false,
+            WriteError::NoJournal { .. } | WriteError::LostPages { .. } => false,
         }
     }
 }
@@ -104,11 +109,15 @@ impl WriteError {
 fn advice(error: &nephila_store::Error) -> &'static str {
     match error {
         nephila_store::Error::Corrupt { .. } => {
-            " (put it back from a copy, or start over with --fresh, which sets aside what is there)"
+            " (put it back from a copy, or start over: `nephila crawl` with --fresh, which sets aside what is there; an agent of a site \
+             in another directory, which `out` names)"
         }
         _ => "",
     }
 }
+
+/// How an agent of a site starts over.
+const ANOTHER_DIRECTORY: &str = "in another directory, which `out` names";
 
 /// A record to write, with what belongs to it.
 pub struct Job {
@@ -372,7 +381,7 @@ pub fn open(
     let options = store_options(config);
     let warcs = directory::archive(dir);
     if !EmbeddedStore::exists(&*disk, dir).map_err(WriteError::Store)? && has_warcs(&*disk, &warcs)? {
-        return Err(WriteError::NoJournal(warcs));
+        return Err(WriteError::NoJournal { archive: warcs, is_of_site: config.is_of_site() });
     }
     let mut recovery = nephila_archive::recover(&disk, &warcs)?;
     let mut replay = Replay::new(agent, now, Some(&recovery));

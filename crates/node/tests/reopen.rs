@@ -144,6 +144,9 @@ fn an_archive_without_its_journal_is_refused() {
             }
         }
     }
+    // That is no flag of an agent's command.
+    let error = WriteError::NoJournal { archive: "/crawl/archive".into(), is_of_site: true }.to_string();
+    assert!(error.contains("`out`") && !error.contains("--fresh"), "{error}");
 }
 
 /// It is not for want of writing that it cannot be used.
