@@ -65,6 +65,7 @@ impl Told {
         mistakes.check()?;
         let identity = config.site.identity.clone().unwrap_or_default();
         let identity = Identity::read(&identity).map_err(anyhow::Error::from)?;
+        config.name_store(identity.site().as_str());
         let out =
             config.out.clone().unwrap_or_else(|| Path::new(&format!("nephila-{}", identity.agent())).into());
         Ok(Told { config, seeds, identity, out })

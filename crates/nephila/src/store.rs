@@ -52,8 +52,14 @@ pub(crate) fn run(matches: &ArgMatches, mistakes: Mistakes) -> Ended {
 
 /// For people.
 fn text(copied: &Copied) -> String {
-    let Copied { pieces, to_shared, with, missing, aside } = copied;
+    let Copied { pieces, was_done, to_shared, with, missing, aside } = copied;
     let mut text = match (to_shared, with) {
+        (true, _) if *was_done => {
+            "all that this agent knew had come to the store that agents share before\n".to_owned()
+        }
+        (false, None) if *was_done => {
+            "the whole crawl had come to the store of this agent before, which has it now\n".to_owned()
+        }
         (true, _) => format!("copied {pieces} URLs and hosts to the store that agents share\n"),
         (false, None) => format!(
             "copied {pieces} URLs and hosts to the store of this agent, which has the whole crawl now\n"
@@ -80,6 +86,7 @@ fn data(copied: &Copied) -> serde_json::Value {
     json!({
         "schema": 1,
         "pieces": copied.pieces,
+        "was_done": copied.was_done,
         "to": if copied.to_shared { "shared" } else { "own" },
         "with": copied.with,
         "missing": copied.missing,

@@ -1,5 +1,6 @@
 //! `nephila store copy` on a site of two agents: a crawl that was begun beside them goes on in a Redis Cluster, and ends
-//! beside them again. Nothing is fetched twice, and everything can still be shown.
+//! beside them again. Nothing is fetched twice, and everything can still be shown. And whatever is cut, repeated or done in
+//! another order, no agent is left without its crawl.
 
 #![cfg(feature = "lab")]
 #![allow(clippy::unwrap_used, reason = "a test fails where this does")]
@@ -8,19 +9,27 @@ use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
 use nephila_lab::web::{PageBytes, Web, WebConfig, serve};
+use nephila_node::config::{Config, Layer, Mistakes};
+use nephila_node::copy::{Step, copy_in_steps};
 use serde_json::Value;
 
 /// How long anything here may take before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Each test has servers and agents of its own, and is slow enough alone.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Two agents and their files.
 struct Site {
     dir: PathBuf,
     settings: String,
+    /// What the crawl is called in a store that they share, if not as the site.
+    store_name: Option<String>,
     running: Vec<Child>,
 }
 
@@ -45,7 +54,7 @@ impl Site {
             dir.join("seeds.txt"),
             dir.join("web-ca.pem")
         );
-        let site = Site { dir: dir.to_owned(), settings, running: Vec::new() };
+        let site = Site { dir: dir.to_owned(), settings, store_name: None, running: Vec::new() };
         let (code, _, said) = site.run(&["ca", "--out", "ca", "--site", "lab", "a", "b"]);
         assert_eq!(code, Some(0), "{said}");
         site
@@ -66,7 +75,9 @@ impl Site {
 
     /// Writes the files of settings of both, with where the store is, if they share one.
     fn settle(&self, addresses: &[String], store: Option<&str>) {
-        let store = store.map(|url| format!("store = {url:?}\n")).unwrap_or_default();
+        let called =
+            self.store_name.as_ref().map(|name| format!("store-name = {name:?}\n")).unwrap_or_default();
+        let store = store.map(|url| format!("store = {url:?}\n{called}")).unwrap_or_default();
         for (name, address) in NAMES.iter().zip(addresses) {
             let identity = self.dir.join("ca/agents").join(name);
             let text = format!(
@@ -116,6 +127,55 @@ impl Site {
         self.run(&["store", "copy", "--config", &format!("{name}.toml")])
     }
 
+    /// Copies in this process, and ends after the step that `is_last` says, by its number and kind. Says which were done.
+    fn copy_to(&self, name: &str, is_last: impl Fn(usize, Step) -> bool) -> (Vec<Step>, Result<(), String>) {
+        let mut mistakes = Mistakes::default();
+        let layers = [Layer::file(&self.dir.join(format!("{name}.toml")), &mut mistakes)];
+        let mut config = Config::build(&layers, &mut mistakes);
+        config.read_ca(&mut mistakes);
+        config.name_store("lab");
+        assert_eq!(mistakes.list(), [""; 0]);
+        let mut steps = Vec::new();
+        let mut goes_on = |step| {
+            steps.push(step);
+            !is_last(steps.len() - 1, step)
+        };
+        let copied = copy_in_steps(&config, &self.dir.join(name), "lab", name, &mut goes_on);
+        (steps, copied.map(drop).map_err(|error| format!("{error:?}")))
+    }
+
+    /// Has the same command done again by the program. Says how it ended and what it said.
+    fn copy_again(&self, name: &str) -> (Option<i32>, String) {
+        let (code, said, error) = self.copy(name);
+        (code, format!("{said}{error}"))
+    }
+
+    /// How many stores an agent has under their name, and how many that were set aside.
+    fn stores(&self, name: &str) -> (usize, usize) {
+        let entries = fs::read_dir(self.dir.join(name)).unwrap();
+        let names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let count = |is: fn(&str) -> bool| names.iter().filter(|name| is(name)).count();
+        (count(|name| name == "store"), count(|name| name.starts_with("store.old-")))
+    }
+
+    /// Copies the directories of both agents.
+    fn put(&self, from: &str, to: &str) {
+        fs::create_dir_all(self.dir.join(to)).unwrap();
+        for name in NAMES {
+            let (from, to) = (self.dir.join(from).join(name), self.dir.join(to).join(name));
+            let _ = fs::remove_dir_all(&to);
+            assert!(Command::new("cp").arg("-r").args([&from, &to]).status().unwrap().success());
+        }
+    }
+
+    /// What an agent that does not run knows.
+    fn known(&self, name: &str) -> Value {
+        let (code, said, error) = self.run(&["status", "--json", "--out", name]);
+        assert_eq!(code, Some(0), "{said}{error}");
+        serde_json::from_str(&said).unwrap()
+    }
+
     /// All archived answers can be had from either agent.
     fn shows(&self, urls: &[String]) {
         for (url, name) in urls.iter().flat_map(|url| NAMES.map(|name| (url, name))) {
@@ -141,6 +201,7 @@ fn free_address(index: u8) -> String {
 
 #[test]
 fn a_crawl_goes_on_in_the_other_kind_of_store() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let web = serve(WebConfig {
         hosts: 8,
@@ -222,4 +283,230 @@ fn a_crawl_goes_on_in_the_other_kind_of_store() {
     assert_eq!(web.verdict().violations_total, 0, "{}", web.verdict());
     site.shows(&web.seeds());
     site.stop();
+}
+
+/// Removes a crawl as docs/site.md says.
+fn remove_keys(cluster: &RedisCluster, name: &str) {
+    for node in cluster.nodes() {
+        let (host, port) = node.rsplit_once(':').unwrap();
+        let cli = format!("redis-cli -h {host} -p {port} -c");
+        let remove = format!("{cli} --scan --pattern '{name}:*' | sed 's/.*/UNLINK \"&\"/' | {cli}");
+        let output = Command::new("sh").args(["-c", &remove]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// The steps to cut at, of all that were done: each kind, and of many of one kind the first, one between and the last.
+fn cuts(steps: &[Step]) -> Vec<(usize, Step)> {
+    let mut cuts: Vec<usize> = Vec::new();
+    for step in steps {
+        let of: Vec<usize> = (0..steps.len()).filter(|at| steps[*at] == *step).collect();
+        cuts.extend([of[0], of[of.len() / 2], of[of.len() - 1]]);
+    }
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts.into_iter().map(|at| (at, steps[at])).collect()
+}
+
+/// A site of two that has crawled a part of a web and was stopped. Its directories are below `kept`, too.
+fn stopped_site(dir: &Path) -> (Site, [String; 2], tokio::runtime::Runtime) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let web = serve(WebConfig {
+        hosts: 6,
+        pages: 12,
+        kinds: "plain".parse().unwrap(),
+        latency_ms: (1, 3),
+        page_bytes: PageBytes::Fixed(1_000),
+        delay_ms: 200,
+        ip_delay_ms: 0,
+        ..WebConfig::default()
+    });
+    let web = runtime.block_on(web).unwrap();
+    let mut site = Site::new(dir, &web);
+    let addresses = [free_address(2), free_address(3)];
+    site.settle(&addresses, None);
+    site.start();
+    site.wait("a part of the crawl", |_| web.seen().requests >= 30);
+    site.stop();
+    site.put("", "kept");
+    (site, addresses, runtime)
+}
+
+#[test]
+fn a_copy_that_is_cut_anywhere_is_done_again() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let (mut site, addresses, _runtime) = stopped_site(dir.path());
+    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let store = format!("redis://{}", cluster.nodes().join(","));
+
+    // To the shared store and back without a cut.
+    site.settle(&addresses, Some(&store));
+    let (there, done) = site.copy_to("a", |_, _| false);
+    done.unwrap();
+    let began = Instant::now();
+    assert_eq!(site.copy_again("b").0, Some(0));
+    let took = began.elapsed();
+    site.settle(&addresses, None);
+    let (back, done) = site.copy_to("b", |_, _| false);
+    done.unwrap();
+    let (code, said) = site.copy_again("a");
+    assert!(code == Some(0) && said.contains("agent b has the whole crawl"), "{said}");
+    let expected = site.known("b");
+    assert!(expected["totals"]["known_urls"].as_u64() > Some(10), "{expected}");
+    let comes_back = |site: &Site, what: &str| {
+        assert_eq!((site.stores("a").0, site.stores("b").0), (1, 1), "{what}");
+        assert!(is_same(&site.known("b"), &expected), "{what}: {} {expected}", site.known("b"));
+    };
+
+    let (there, back) = (cuts(&there), cuts(&back));
+    for kind in [Step::Held, Step::Noted, Step::Begun, Step::Piece, Step::Whole, Step::Done, Step::Turned] {
+        assert!(there.iter().any(|(_, step)| *step == kind), "{kind:?} {there:?}");
+    }
+    for kind in [Step::Held, Step::Piece, Step::Whole, Step::Aside, Step::Placed, Step::Left, Step::Turned] {
+        assert!(back.iter().any(|(_, step)| *step == kind), "{kind:?} {back:?}");
+    }
+    for round in 0..there.len().max(back.len()) {
+        let ((to, cut_to), (from, cut_from)) = (there[round % there.len()], back[round % back.len()]);
+        let what = format!("cut at {cut_to:?} ({to}) and {cut_from:?} ({from})");
+        site.put("kept", "");
+        site.store_name = Some(format!("cut-{round}"));
+        site.settle(&addresses, Some(&store));
+        for name in NAMES {
+            // Others have as many steps before the pieces, and another number of them.
+            let (steps, done) = site.copy_to(name, |at, _| at == to);
+            if name == "a" {
+                assert!(done.is_err() && steps.last() == Some(&cut_to), "{what}: {steps:?}");
+            }
+            let (code, said) = site.copy_again(name);
+            let is_as_expected = match steps.last() {
+                Some(Step::Aside) => code == Some(1) && said.contains("says the same"),
+                Some(Step::Done | Step::Turned) => code == Some(0) && said.contains("had come"),
+                _ => code == Some(0) && said.contains("copied ") && !said.contains("copied 0"),
+            };
+            assert!(is_as_expected, "{what}: {name}: {said}");
+            assert_eq!(site.stores(name), (0, 1), "{what}: {name}");
+        }
+        site.settle(&addresses, None);
+        let (steps, done) = site.copy_to("b", |at, _| at == from);
+        assert!(done.is_err() && steps.last() == Some(&cut_from), "{what}: {steps:?}");
+        let (code, said) = site.copy_again("b");
+        let is_as_expected = match cut_from {
+            Step::Turned => code == Some(1) && said.contains("says the same"),
+            Step::Left => code == Some(0) && said.contains("had come"),
+            _ => code == Some(0) && said.contains("has the whole crawl now") && !said.contains("copied 0"),
+        };
+        assert!(is_as_expected, "{what}: {said}");
+        // The other one has only to make an empty store.
+        let _ = site.copy_to("a", |at, _| at == round % 4);
+        let (code, said) = site.copy_again("a");
+        assert!(code == Some(0) || said.contains("says the same"), "{what}: {said}");
+        comes_back(&site, &what);
+    }
+
+    // And killed, at ten times between the beginning and the end.
+    for tenth in 0..10 {
+        let what = format!("killed after {tenth} tenths of {took:?}");
+        site.put("kept", "");
+        site.store_name = Some(format!("kill-{tenth}"));
+        for (names, store) in [(["a", "b"], Some(&*store)), (["b", "a"], None)] {
+            site.settle(&addresses, store);
+            for name in names {
+                let mut command = site.command(&["store", "copy", "--config", &format!("{name}.toml")]);
+                let mut copy = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+                std::thread::sleep(took * tenth / 10);
+                copy.kill().unwrap();
+                copy.wait().unwrap();
+                let (code, said) = site.copy_again(name);
+                assert!(code == Some(0) || said.contains("says the same"), "{what}: {name}: {said}");
+            }
+        }
+        comes_back(&site, &what);
+    }
+}
+
+#[test]
+fn nothing_is_copied_to_where_a_crawl_has_left_or_taken_from_where_none_is() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let (mut site, addresses, _runtime) = stopped_site(dir.path());
+    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let store = format!("redis://{}", cluster.nodes().join(","));
+    let recorded = |site: &Site, name: &str| fs::read(site.dir.join(name).join("crawl.toml")).unwrap();
+    // A copy is refused, and nothing has changed.
+    let refuses = |site: &Site, name: &str, why: &str| {
+        let before = (recorded(site, name), site.stores(name));
+        let (code, said) = site.copy_again(name);
+        assert!(code == Some(1) && said.contains(why) && !said.contains("copied 0"), "{said}");
+        assert!((recorded(site, name), site.stores(name)) == before, "{said}");
+    };
+
+    // An agent that has gone on with its own store after it was copied.
+    site.store_name = Some("one".to_owned());
+    site.settle(&addresses, Some(&store));
+    site.copy_to("a", |_, step| step == Step::Done).1.unwrap_err();
+    assert_eq!(site.run(&["block", "elsewhere.test", "--out", "a"]).0, Some(0));
+    refuses(&site, "a", "has gone on with its own since");
+    site.put("kept", "");
+
+    // There and back, and there again.
+    site.store_name = Some("two".to_owned());
+    site.settle(&addresses, Some(&store));
+    for name in NAMES {
+        assert_eq!(site.copy_again(name).0, Some(0));
+    }
+    site.put("", "shared");
+    site.settle(&addresses, None);
+    assert_eq!(site.copy_again("b").0, Some(0));
+    assert_eq!(site.copy_again("a").0, Some(0));
+    let expected = site.known("b");
+    site.settle(&addresses, Some(&store));
+    for name in ["b", "a"] {
+        let why = if name == "a" { "there is nothing to copy" } else { "has left it for that of agent b" };
+        refuses(&site, name, why);
+    }
+    assert_eq!(site.known("b"), expected);
+    // Under another name, or where nothing is left of it.
+    site.put("", "own");
+    for other in ["three", "two"] {
+        site.put("own", "");
+        site.store_name = Some(other.to_owned());
+        site.settle(&addresses, Some(&store));
+        if other == "two" {
+            remove_keys(&cluster, other);
+        }
+        let (code, said) = site.copy_again("b");
+        assert!(code == Some(0) && said.contains("copied ") && !said.contains("copied 0"), "{said}");
+    }
+    // The name is that of another crawl, and this one does not begin anew.
+    site.store_name = Some("four".to_owned());
+    site.settle(&addresses, Some(&store));
+    let (code, _, said) = site.run(&["agent", "--config", "b.toml"]);
+    assert!(code == Some(2) && said.contains("store-name = \"two\""), "{said}");
+    refuses(&site, "b", "is called two there");
+
+    // The crawl has left for a store that is gone, and is put back.
+    site.put("shared", "");
+    remove_keys(&cluster, "two");
+    site.settle(&addresses, None);
+    refuses(&site, "b", "nothing of the crawl in");
+    site.put("kept", "");
+    site.store_name = Some("five".to_owned());
+    site.settle(&addresses, Some(&store));
+    for name in NAMES {
+        assert_eq!(site.copy_again(name).0, Some(0));
+    }
+    site.settle(&addresses, None);
+    site.copy_to("b", |_, step| step == Step::Left).1.unwrap_err();
+    let (place, away) = (site.dir.join("b/store"), site.dir.join("b/away"));
+    fs::rename(&place, &away).unwrap();
+    refuses(&site, "b", "put it back");
+    fs::rename(&away, &place).unwrap();
+    // Meanwhile no command takes it for one that was copied to the shared store.
+    site.settle(&addresses, Some(&store));
+    refuses(&site, "b", "has left this store for that of agent b");
+    site.settle(&addresses, None);
+    let (code, said) = site.copy_again("b");
+    assert!(code == Some(0) && said.contains("had come"), "{said}");
+    assert!(is_same(&site.known("b"), &expected));
 }

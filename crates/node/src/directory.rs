@@ -112,6 +112,20 @@ pub enum DirectoryError {
         /// Which of the two it is.
         is_shared: bool,
     },
+    /// It is of an agent whose crawl has another name in the store that agents share.
+    #[error(
+        "the crawl of the agent in {} is called {was} in the store that agents share, and the file says {is}: write `store-name = \
+         {was:?}`, or begin another crawl in another directory with `out`",
+        .dir.display()
+    )]
+    OtherName {
+        /// The directory.
+        dir: PathBuf,
+        /// The name there.
+        was: String,
+        /// The name that was given.
+        is: String,
+    },
     /// No seed is given or recorded.
     #[error(
         "there is nothing to start from: name a URL, as in `nephila crawl https://example.org/`, or a file with --seeds"
@@ -240,6 +254,13 @@ impl Recorded {
         text.parse::<toml::Table>().is_ok_and(|table| table.get(NOTES).is_some_and(toml::Value::is_table))
     }
 
+    /// What its crawl is called in the store that agents share and what a command calls it, if these differ. Earlier builds did
+    /// not record a name that was not given.
+    pub(crate) fn other_name(&self, config: &Config) -> Option<(String, String)> {
+        let (was, is) = (self.config.site.store.name.as_ref()?, config.site.store.name.as_ref()?);
+        (was != is).then(|| (was.to_string(), is.to_string()))
+    }
+
     /// What differs between the recorded scope and that of a command.
     pub(crate) fn scope_differences(&self, dir: &Path, config: &Config) -> Result<(), DirectoryError> {
         let default = Config::default();
@@ -310,6 +331,9 @@ pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Ur
     if recorded.config.shares_store() != config.shares_store() {
         let (dir, is_shared) = (dir.to_owned(), recorded.config.shares_store());
         return Err(DirectoryError::OtherStore { dir, is_shared });
+    }
+    if let Some((was, is)) = recorded.other_name(config) {
+        return Err(DirectoryError::OtherName { dir: dir.to_owned(), was, is });
     }
     recorded.scope_differences(dir, config)?;
     let seeds_added = seeds::merge(&mut recorded.seeds, seeds);
@@ -544,10 +568,11 @@ pub(crate) fn turn(
     lock: Lock,
     recorded: &Recorded,
     config: &Config,
-) -> Result<(), DirectoryError> {
+) -> Result<Directory, DirectoryError> {
     let (settings, agent) = (settings_text(config, &recorded.seeds), recorded.agent);
     let directory = Directory { path: path.to_owned(), settings, agent, _lock: lock };
-    directory.record(recorded.stop_reason)
+    directory.record(recorded.stop_reason)?;
+    Ok(directory)
 }
 
 /// Puts a store that was made in another directory into that of a crawl, which has none.
@@ -699,6 +724,31 @@ mod tests {
             for part in *parts {
                 assert!(error.to_string().contains(part), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn another_crawl_of_a_shared_store_is_refused() {
+        let named = |name: &str| {
+            let mut config = config(&[("store", "redis://10.0.0.1:6379")]);
+            config.site.store.name = (!name.is_empty()).then(|| name.parse().unwrap());
+            config.name_store("site");
+            config
+        };
+        let temporary = tempfile::tempdir().unwrap();
+        let (dir, seeds) = (temporary.path(), urls(&["https://a.test/"]));
+        drop(Directory::open(dir, &named(""), &seeds).unwrap());
+        let before = fs::read(dir.join(RECORD)).unwrap();
+        // The site's name is the one that was meant.
+        for (name, is_same) in [("", true), ("site", true), ("other", false)] {
+            match Directory::open(dir, &named(name), &seeds) {
+                Ok((_, start, _)) => assert!(is_same && start == Start::Resume { seeds_added: 0 }),
+                Err(error) => {
+                    assert!(!is_same && error.exit_code() == 2, "{error}");
+                    assert!(error.to_string().contains("write `store-name = \"site\"`"), "{error}");
+                }
+            }
+            assert_eq!(fs::read(dir.join(RECORD)).unwrap(), before);
         }
     }
 

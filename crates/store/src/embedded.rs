@@ -415,6 +415,16 @@ impl EmbeddedStore {
         self.frontier.place()
     }
 
+    /// A place behind its last record: as long as this is the same, nothing was written.
+    pub fn written_to(&self) -> Result<u64> {
+        let mut end = self.folded_to();
+        self.each_record(end, &mut |place, _| {
+            end = place + 1;
+            Ok(())
+        })?;
+        Ok(end)
+    }
+
     /// Begins to write down what is in memory, so that opening need not fold all of the journal again, and `memo` for the
     /// reader of that moment. Everything that was appended to the journal before `place` must be synced and folded, and be
     /// covered by the memo. What is returned does the work; [`EmbeddedStore::end_snapshot`] follows.

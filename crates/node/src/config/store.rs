@@ -118,6 +118,15 @@ impl Config {
         self.site.store.url.is_some()
     }
 
+    /// Says what the crawl is called in the store that agents share, if they share one and nobody said so: as the site. With the
+    /// name a directory records which crawl it is of.
+    pub fn name_store(&mut self, site: &str) {
+        let store = &mut self.site.store;
+        if store.url.is_some() && store.name.is_none() {
+            store.name = Some(StoreName(site.to_owned()));
+        }
+    }
+
     /// How the store is spoken to that the agents of a site share, for the agent of this number; nothing if each has its own.
     pub fn shared_store(&self, me: AgentId, site: &str) -> Result<Option<RedisOptions>, NoStore> {
         let store = &self.site.store;

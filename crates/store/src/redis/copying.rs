@@ -40,6 +40,8 @@ pub struct CopyNote {
     pub is_done: bool,
     /// The agents of its site, which all have to do the same.
     pub members: Vec<(AgentId, String)>,
+    /// How far the journal went that was copied: an agent that has written more since is not here with all that it knows.
+    pub journal_end: u64,
 }
 
 /// Copies of a crawl into a store and out of it.
@@ -65,6 +67,14 @@ impl Copies {
     }
 }
 
+/// Unpacks a note. Those of earlier builds did not say how far the journal went.
+fn read_note(bytes: &[u8]) -> Result<CopyNote> {
+    unpack(bytes).or_else(|_| {
+        let (name, is_done, members) = unpack(bytes)?;
+        Ok(CopyNote { name, is_done, members, journal_end: 0 })
+    })
+}
+
 impl RedisStore {
     /// What it knows of copies.
     pub fn copies(&mut self) -> Result<Copies> {
@@ -73,7 +83,7 @@ impl RedisStore {
         let mut copies = Copies::default();
         for (field, value) in fields(answer)? {
             match <[u8; 8]>::try_from(&field[..]) {
-                Ok(id) => drop(copies.notes.insert(AgentId(id), unpack(&value)?)),
+                Ok(id) => drop(copies.notes.insert(AgentId(id), read_note(&value)?)),
                 Err(_) => copies.left_to = Some(unpack(&value)?),
             }
         }

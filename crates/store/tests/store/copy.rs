@@ -329,7 +329,12 @@ fn a_store_knows_who_has_copied_into_it_and_who_has_left() {
     let mut store = RedisStore::open(&options).unwrap();
     assert!(store.is_unused() && store.copies().unwrap().missing().is_empty());
     let members = vec![(agent(1), "a".to_owned()), (agent(2), "b".to_owned())];
-    let note = |name: &str, is_done| CopyNote { name: name.into(), is_done, members: members.clone() };
+    let note = |name: &str, is_done| CopyNote {
+        name: name.into(),
+        is_done,
+        members: members.clone(),
+        journal_end: 7,
+    };
     store.note_copy(agent(1), &note("a", false), &Totals::default()).unwrap();
     assert_eq!(store.copies().unwrap().missing(), ["a", "b"].into());
     let totals = Totals { pages: 3, bytes: 4, ..Totals::default() };
