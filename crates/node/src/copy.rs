@@ -158,8 +158,8 @@ pub fn copy_in_steps(
     recorded.scope_differences(dir, config)?;
     let mut of = Copying { config, dir, site, name, me, recorded: &recorded, goes_on };
     let mut copied = match (recorded.config.shares_store(), config.shares_store()) {
-        (false, true) => of.to_shared()?,
-        (true, false) => of.to_own()?,
+        (false, true) => of.copy_to_shared()?,
+        (true, false) => of.copy_to_own()?,
         (true, true) => of.is_shared()?,
         (false, false) => return Err(of.is_there("in a store of its own", "name another with `store`")),
     };
@@ -235,7 +235,7 @@ impl Copying<'_> {
         Ok(shared::find(&options, Some(PATIENCE))?.1)
     }
 
-    fn to_shared(&mut self) -> Result<Copied, CopyError> {
+    fn copy_to_shared(&mut self) -> Result<Copied, CopyError> {
         if !EmbeddedStore::exists(&RealDisk, self.dir)? {
             let why = format!("the agent in {} has never run: there is nothing to copy", self.dir.display());
             return Err(CopyError::Refused(why));
@@ -353,7 +353,7 @@ impl Copying<'_> {
         Ok(false)
     }
 
-    fn to_own(&mut self) -> Result<Copied, CopyError> {
+    fn copy_to_own(&mut self) -> Result<Copied, CopyError> {
         let options = self.shared(&self.recorded.config)?;
         let copies = self.copies(&options)?;
         if let Some(copied) = self.has_left(&copies)? {

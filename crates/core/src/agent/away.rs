@@ -174,8 +174,10 @@ impl Agent {
     pub(super) fn keep_shared(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
         if self.site.is_shared() && self.site.holds(self.bench.host(index).partition) {
             let memo = self.memo_of(index, now);
+            // What is about to be asked, or is, stays marked whatever else there is to be kept.
+            let is_asked = self.is_marked(index) || self.bench.host(index).place() == Place::Taking;
             let host = self.bench.host(index).name.clone();
-            out.push(Action::Keep { host, memo, away_until: Wall(0) });
+            out.push(Action::Keep { host, memo, away_until: Wall(0), is_asked });
         }
     }
 
@@ -263,7 +265,7 @@ impl Agent {
         let host = self.bench.host(index);
         // Of one that was never asked the store knows more than we do.
         if host.is_known() {
-            out.push(Action::Keep { host: host.name.clone(), memo, away_until });
+            out.push(Action::Keep { host: host.name.clone(), memo, away_until, is_asked: false });
         }
         self.unmark(index);
         if let Some(host) = self.bench.remove(index) {

@@ -140,6 +140,8 @@ pub enum Action {
         memo: Option<Box<HostMemo>>,
         /// Nothing can be asked of it before.
         away_until: Wall,
+        /// Where agents share a store: it is about to be asked, or is. That it is [marked](SharedAction::Mark) stays so.
+        is_asked: bool,
     },
     /// Go on with the round over all hosts, or begin another, and say of which something is due; answered by
     /// [`Event::Visited`].

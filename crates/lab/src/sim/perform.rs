@@ -45,7 +45,7 @@ impl Sim<'_> {
                         Err(error) => return self.store_failed(error),
                     }
                 }
-                Action::Keep { host, memo, away_until } => {
+                Action::Keep { host, memo, away_until, .. } => {
                     let memo = memo.filter(|_| self.bug != Some(Bug::ForgetsHosts));
                     if let Err(error) = process.store.keep(&host, memo.as_deref(), away_until) {
                         return self.store_failed(error);

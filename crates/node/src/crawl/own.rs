@@ -57,7 +57,7 @@ impl Own {
             Action::Take { host, max, fresh_first } => {
                 Event::Taken(store.take(&host, max, fresh_first, now)?)
             }
-            Action::Keep { host, memo, away_until } => {
+            Action::Keep { host, memo, away_until, .. } => {
                 store.keep(&host, memo.as_deref(), away_until)?;
                 return Ok(None);
             }

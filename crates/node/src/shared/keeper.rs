@@ -4,8 +4,9 @@
 //! It knows no thread, so that the simulator drives it too; [`super::SharedStore`] runs one on a thread of its own.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::time::Duration;
 
-use nephila_core::agent::{Action, Admitted, Due, Event, SharedAction, SharedEvent, Stored, Ticket};
+use nephila_core::agent::{Action, Admitted, Due, Event, SharedAction, SharedEvent, Stored, Ticket, Visited};
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, Record, RobotsOutcome};
@@ -18,6 +19,9 @@ use nephila_store::{Error, Result, Store};
 /// Records that are written together.
 const RECORDS_MAX: usize = 128;
 
+/// When a host is met again that was passed by because its server is away.
+const MEET_AGAIN: Duration = Duration::from_secs(1);
+
 /// Something that is to be done.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "each is the action of the same name, and the records that are to be written")]
@@ -25,7 +29,7 @@ pub enum Task {
     Write { ticket: Ticket, record: Box<Record> },
     Take { host: Host, max: usize, fresh_first: bool, now: Wall },
     PutBack { host: Host, due: Vec<Due> },
-    Keep { host: Host, memo: Option<Box<HostMemo>>, away_until: Wall },
+    Keep { host: Host, memo: Option<Box<HostMemo>>, away_until: Wall, is_asked: bool },
     Mark { host: Host },
     Recall { host: Host, place: u64 },
     Visit { max: usize, now: Wall },
@@ -45,7 +49,9 @@ impl Task {
             Action::Admit { place, record, .. } => Task::Admit { place, record },
             Action::Decide => Task::Decide,
             Action::Take { host, max, fresh_first } => Task::Take { host, max, fresh_first, now },
-            Action::Keep { host, memo, away_until } => Task::Keep { host, memo, away_until },
+            Action::Keep { host, memo, away_until, is_asked } => {
+                Task::Keep { host, memo, away_until, is_asked }
+            }
             Action::Visit { max } => Task::Visit { max, now },
             Action::Recall { host, place } => Task::Recall { host, place },
             Action::PutBack { host, due } => Task::PutBack { host, due },
@@ -88,6 +94,24 @@ impl Task {
             Task::TakeOver { partitions, .. } | Task::LetGo { partitions, .. } => partitions.first().copied(),
             _ => None,
         }
+    }
+}
+
+/// Leaves out hosts of which something newer is to be kept once their server is back: what the store knows of them is too old
+/// to go by. They are met again soon.
+fn pass_by_unkept(visited: &mut Visited, left: &VecDeque<Task>, now: Wall) {
+    let unkept: HashSet<&Host> = left
+        .iter()
+        .filter_map(|task| match task {
+            Task::Keep { host, .. } => Some(host),
+            _ => None,
+        })
+        .collect();
+    let count = visited.hosts.len();
+    visited.hosts.retain(|stored| !unkept.contains(&stored.host));
+    if visited.hosts.len() < count {
+        let soon = now + MEET_AGAIN;
+        visited.next = Some(visited.next.map_or(soon, |next| next.min(soon)));
     }
 }
 
@@ -196,6 +220,11 @@ impl Keeper {
         loop {
             match self.perform(&mut task) {
                 Ok(()) => {
+                    if let (Task::Visit { now, .. }, Some(Event::Visited(visited))) =
+                        (&task, self.said.last_mut())
+                    {
+                        pass_by_unkept(visited, left, *now);
+                    }
                     if matches!(task, Task::Take { .. } | Task::Mark { .. }) {
                         taking.push(task);
                     }
@@ -402,7 +431,8 @@ impl Keeper {
             }
             Task::Take { host, max, fresh_first, now } => store.begin_take(host, *max, *fresh_first, *now)?,
             Task::PutBack { host, due } => store.put_back(host, due)?,
-            Task::Keep { host, memo, away_until } => store.keep(host, memo.as_deref(), *away_until)?,
+            Task::Keep { host, memo, is_asked: true, .. } => store.keep_marked(host, memo.as_deref())?,
+            Task::Keep { host, memo, away_until, .. } => store.keep(host, memo.as_deref(), *away_until)?,
             Task::Mark { host } => store.mark(host)?,
             Task::Recall { host, place } => {
                 let record = match store.record(*place) {

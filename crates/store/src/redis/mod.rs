@@ -323,6 +323,13 @@ impl RedisStore {
         self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])
     }
 
+    /// Keeps something of a host that is about to be asked, or is: if it is marked, it stays so.
+    pub fn keep_marked(&mut self, host: &Host, memo: Option<&HostMemo>) -> Result<()> {
+        let mut record = self.loaded(host)?;
+        (record.memo, record.away_until, record.is_kept) = (memo.cloned(), 0, true);
+        self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])
+    }
+
     /// Waits until what was done in one partition is durable.
     fn flush_partition(&mut self, number: u16) -> Result<()> {
         let until = self.cluster.get_mut().now() + self.patience;

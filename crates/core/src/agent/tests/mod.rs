@@ -400,7 +400,7 @@ impl Rig {
                     let admitted = self.store.admit(&record);
                     self.later(Duration::ZERO, Event::Admitted(admitted));
                 }
-                Action::Keep { host, memo, away_until } => {
+                Action::Keep { host, memo, away_until, .. } => {
                     self.store.kept.insert(host, (memo.map(|memo| *memo), away_until));
                 }
                 Action::Visit { max } => {

@@ -374,8 +374,8 @@ impl Sim<'_> {
     /// Some tasks are done wrong on purpose, and now and then something goes wrong just then.
     fn with_bugs(&mut self, index: usize, task: Task) -> Task {
         match task {
-            Task::Keep { host, away_until, .. } if self.bug == Some(SharedBug::ForgetsDelays) => {
-                Task::Keep { host, memo: None, away_until }
+            Task::Keep { host, away_until, is_asked, .. } if self.bug == Some(SharedBug::ForgetsDelays) => {
+                Task::Keep { host, memo: None, away_until, is_asked }
             }
             Task::TakeOver { .. } => {
                 self.strike_now(index, 3);

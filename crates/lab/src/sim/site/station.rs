@@ -230,7 +230,7 @@ impl Sim<'_> {
                     let taken = process.store.take(&host, max, fresh_first, clock.wall).map_err(failed)?;
                     answers.push_back(Event::Taken(taken));
                 }
-                Action::Keep { host, memo, away_until } => {
+                Action::Keep { host, memo, away_until, .. } => {
                     let memo = memo.filter(|_| self.bug != Some(SiteBug::ForgetsDelays));
                     process.store.keep(&host, memo.as_deref(), away_until).map_err(failed)?;
                 }
