@@ -25,6 +25,7 @@ fn sites_keep_the_promises() {
         "a turn at an address wanted back",
         "a turn at an address that ran out",
         "an address with another keeper",
+        "an agent back at another address",
         "a keeper of addresses killed with turns out",
         "turns told to a keeper that did not know",
     ] {

@@ -420,6 +420,78 @@ fn an_agent_with_other_seeds_is_not_let_in() {
     assert!(code == Some(0) && out.starts_with("nothing runs there; what this agent knew last"), "{out}");
 }
 
+/// Agents of a site in a directory, with their files.
+struct Moving<'a> {
+    dir: &'a Path,
+    running: Vec<(String, Running)>,
+}
+
+impl Moving<'_> {
+    /// Starts an agent with the certificate of `name` and the directory `out`.
+    fn start(&mut self, (name, out): (&str, &str), listen: &str, peers: &[&str]) {
+        let text = format!(
+            "urls = [\"http://127.0.0.1:1/\"]\nallow-private = \"all\"\npeers = {peers:?}\nidentity = \"ca/agents/{name}\"\n\
+             listen = {listen:?}\nout = {out:?}\n"
+        );
+        fs::write(self.dir.join(format!("{out}.toml")), text).unwrap();
+        let mut agent = nephila(self.dir, &["agent", "--config", &format!("{out}.toml")]);
+        self.running.push((out.to_owned(), Running(agent.stderr(Stdio::piped()).spawn().unwrap())));
+    }
+
+    fn stop(&mut self, out: &str) {
+        assert_eq!(run(self.dir, &["stop", "--out", out]).0, Some(0));
+        let index = self.running.iter().position(|(of, _)| of == out).unwrap();
+        let (_, mut agent) = self.running.remove(index);
+        wait_until("the end", || agent.0.try_wait().unwrap().is_some());
+    }
+
+    fn site(&self, out: &str) -> String {
+        run(self.dir, &["site", "status", "--out", out]).1
+    }
+
+    /// Waits until all that run see each other well at these addresses.
+    fn wait_well(&self, addresses: &[&str]) {
+        for (out, _) in &self.running {
+            wait_until("agents that see each other", || {
+                let site = self.site(out);
+                let is_well = |at: &&str| {
+                    site.lines().any(|line| line.contains(&format!(" {at} ")) && line.contains("  well"))
+                };
+                addresses.iter().all(is_well) && !site.contains("silent")
+            });
+        }
+    }
+}
+
+/// Addresses that nobody listens at: all are bound at the same time, so that they differ.
+fn free_addresses<const COUNT: usize>() -> [String; COUNT] {
+    let ports = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    ports.each_ref().map(|port| port.local_addr().unwrap().to_string())
+}
+
+/// An agent may be started at another address, and so may all of them at once.
+#[test]
+fn agents_move_to_other_addresses() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    assert_eq!(run(dir, &["ca", "--out", "ca", "--site", "paris", "a", "b"]).0, Some(0));
+    let addresses: [String; 5] = free_addresses();
+    let [a, b, b_moved, a_last, b_last] = addresses.each_ref().map(String::as_str);
+    let mut site = Moving { dir, running: Vec::new() };
+    site.start(("a", "a"), a, &[a, b]);
+    site.start(("b", "b"), b, &[a, b]);
+    site.wait_well(&[a, b]);
+    site.stop("b");
+    site.start(("b", "b"), b_moved, &[a, b]);
+    site.wait_well(&[a, b_moved]);
+    assert!(!site.site("a").contains(b), "{}", site.site("a"));
+    site.stop("a");
+    site.stop("b");
+    site.start(("a", "a"), a_last, &[a_last, b_last]);
+    site.start(("b", "b"), b_last, &[a_last, b_last]);
+    site.wait_well(&[a_last, b_last]);
+}
+
 #[test]
 fn figures_are_served_while_it_runs() {
     let temporary = tempfile::tempdir().unwrap();

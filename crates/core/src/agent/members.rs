@@ -70,19 +70,26 @@ impl Agent {
         self.site.is_cut_off = may_be_gone && self.site.others().next().is_some();
         let agents: Vec<AgentId> = self.site.members.present().map(|(id, _)| id).collect();
         self.site.outbox.start(agents.into_iter());
-        if let (true, Some(greeting)) = (self.site.members.is_founded(), self.introduce()) {
-            let known = self.site.members.get(greeting.me);
-            let is_right = known.is_some_and(|known| {
-                let Member { name, address, capacity, .. } = &greeting.member;
-                (&known.name, &known.address, &known.capacity) == (name, address, capacity)
-            });
-            if !is_right {
-                // Its address is another one than before.
-                self.site.members.put(greeting.me, &greeting.member);
-                self.site.ring = self.site.members.ring();
-                self.write(Record::Members(self.site.members.clone()), None, None, out);
-            }
+        if self.site.members.is_founded() && self.correct_own() {
+            self.write(Record::Members(self.site.members.clone()), None, None, out);
         }
+    }
+
+    /// Has the list of members say of this agent what it was told; says whether it did not. Its address may be another one than
+    /// before. The last word counts, also if others have heard more of it than its disk has kept.
+    fn correct_own(&mut self) -> bool {
+        let Some(Greeting { me, mut member, .. }) = self.introduce() else { return false };
+        if let Some(known) = self.site.members.get(me) {
+            let Member { name, address, capacity, .. } = known;
+            if (name, address, *capacity) == (&member.name, &member.address, member.capacity) {
+                return false;
+            }
+            member.version = member.version.max(known.version.saturating_add(1));
+        }
+        self.site.members.put(me, &member);
+        self.site.ring = self.site.members.ring();
+        self.site.is_placed = false;
+        true
     }
 
     /// What is to be done from time to time.
@@ -133,7 +140,10 @@ impl Agent {
             // They may be at work all the same, and not know of it.
             let me = self.site.me();
             let gone = self.site.members.iter().filter(|(id, member)| member.is_gone() && *id != me);
-            gone.for_each(|(id, _)| self.send(id, beat.clone(), out));
+            for (id, _) in gone {
+                self.send(id, beat.clone(), out);
+                self.send(id, Message::Members(self.site.members.clone()), out);
+            }
         }
         let others: Vec<AgentId> = self.site.others().collect();
         for id in &others {
@@ -143,7 +153,13 @@ impl Agent {
                 if peer.said.is_some() && peer.said != peer.known {
                     self.send(*id, Message::AskHolds, out);
                 }
+            } else {
+                // It may not know where this agent is now, and answer where nobody is.
+                self.send(*id, Message::Members(self.site.members.clone()), out);
             }
+        }
+        if others.iter().any(|id| !self.site.is_well(*id, now.mono)) {
+            self.look_for_moved(out);
         }
         self.forget_silent(now, out);
         if self.site.unsure_until.is_some_and(|until| now.mono >= until) && self.all_are_heard(now) {
@@ -157,6 +173,16 @@ impl Agent {
             self.begin_handovers(now);
         }
         self.look_after_recovery(now);
+    }
+
+    /// Tells who this agent is where others are said to be and none is known: all of them may have moved.
+    fn look_for_moved(&self, out: &mut Vec<Action>) {
+        let Some(SiteSettings { address, peers, .. }) = &self.site.settings else { return };
+        let is_known = |peer: &String| self.site.members.iter().any(|(_, member)| member.address == *peer);
+        for peer in peers.iter().filter(|peer| *peer != address && !is_known(peer)) {
+            let to = Recipient { agent: None, address: peer.clone() };
+            out.push(Action::Send { to, message: Box::new(Message::Members(self.site.members.clone())) });
+        }
     }
 
     /// Forgets agents that were silent for too long, if there is such a thing. Who hears of nobody cannot tell whether the others
@@ -370,6 +396,10 @@ impl Agent {
     }
 
     fn on_members(&mut self, from: AgentId, members: &Members, now: Now, out: &mut Vec<Action>) {
+        if !self.site.members.is_founded() && members.get(self.site.me()).is_none() {
+            // Nobody has let it in.
+            return;
+        }
         self.learn_members(members, now, out);
         if self.site.members.get(from).is_some() {
             self.site.peers.entry(from).or_default().heard = Some(now.mono);
@@ -396,16 +426,12 @@ impl Agent {
     /// Takes in a list of members, and writes it down if it is news.
     fn learn_members(&mut self, members: &Members, now: Now, out: &mut Vec<Action>) {
         let gone = |site: &Site| site.members.iter().filter(|(id, _)| site.is_gone(*id)).count();
-        let (began, gone_before) = (self.site.members.is_founded(), gone(&self.site));
+        let gone_before = gone(&self.site);
         if !self.site.learn_members(members) {
             return;
         }
         self.site.outbox.wants_a_look();
-        if let (false, Some(greeting)) = (began, self.introduce())
-            && self.site.members.put(greeting.me, &greeting.member)
-        {
-            self.site.ring = self.site.members.ring();
-        }
+        self.correct_own();
         if self.site.rejoin() {
             self.site.orphans_at = now.mono + MINT_WAIT;
             self.site.unsure_until = Some(now.mono + UNSURE);

@@ -217,7 +217,7 @@ pub struct Summary {
 }
 
 /// States that some runs of sites must reach, or they prove little.
-pub const SITE_STATES: [&str; 14] = [
+pub const SITE_STATES: [&str; 15] = [
     "a handover",
     "a handover begun again",
     "a handover of several parts",
@@ -227,6 +227,7 @@ pub const SITE_STATES: [&str; 14] = [
     "a turn at an address that ran out",
     "a turn at an address wanted back",
     "an address with another keeper",
+    "an agent back at another address",
     "journal read again for others",
     "killed while handing over",
     "killed with found URLs on their way",

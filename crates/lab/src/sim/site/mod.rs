@@ -55,6 +55,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(20);
 const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 /// How long the operator has the site pause.
 const PAUSED_FOR: Duration = Duration::from_secs(100);
+/// In how many of a hundred cases an agent that was killed comes back at another address.
+const MOVES: u64 = 15;
 /// How often it is looked whether everything is done.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -388,7 +390,26 @@ impl<'a> Sim<'a> {
         self.polite.crashed(Crash::Kill, &theirs);
         self.twice.crashed(Crash::Kill, &theirs);
         self.after(back_after, Happening::Restart(index));
+        self.move_away(index, process.agent.members().next().is_some());
         true
+    }
+
+    /// Now and then an agent that was killed comes back at another address, and the operator writes that down for all that start
+    /// later. Those that look for a site would look for it where nobody is: not before they have found it.
+    fn move_away(&mut self, index: usize, was_in_site: bool) {
+        let mut running = self.stations.iter().filter_map(|station| station.process.as_ref());
+        let is_begun = was_in_site && running.all(|process| process.agent.members().next().is_some());
+        if !is_begun || !self.random.percent(MOVES) {
+            return;
+        }
+        let (before, after) = self.stations[index].move_away();
+        self.trace.note(self.now, format_args!("{before} will be at {after}"));
+        for station in &mut self.stations {
+            for peer in station.site.peers.iter_mut().filter(|peer| **peer == before) {
+                peer.clone_from(&after);
+            }
+        }
+        self.reach("an agent back at another address");
     }
 
     fn count_run_out(&mut self, turns: u64) {
@@ -402,14 +423,15 @@ impl<'a> Sim<'a> {
         }
         (self.has_lost, self.has_forgotten) = (true, true);
         self.polite.lost();
-        let stations = self.stations.len();
         let has_begun = self.stations.iter().any(|station| {
             let agent = station.process.as_ref().map(|process| &process.agent);
             agent
                 .and_then(|agent| agent.site_view(self.clock(index)))
                 .is_some_and(|view| !view.members.is_empty())
         });
-        let lost = self.stations[index].renew(self.seed, stations, has_begun);
+        let addresses = self.stations.iter().map(|station| station.site.address.clone());
+        let addresses = has_begun.then(|| addresses.collect());
+        let lost = self.stations[index].renew(self.seed, addresses);
         self.copies.lost(lost);
         self.after(FORGET_AFTER, Happening::Forget(lost));
         true

@@ -101,15 +101,22 @@ impl Station {
         }
     }
 
-    /// Has another agent in this place, with a disk of its own, that joins whomever it meets of `stations` if there is a site.
+    /// Has another agent in this place, with a disk of its own, that joins whomever it meets at `addresses` if there is a site.
     /// Says who it was.
-    pub(super) fn renew(&mut self, seed: u64, stations: usize, has_begun: bool) -> AgentId {
+    pub(super) fn renew(&mut self, seed: u64, addresses: Option<Vec<String>>) -> AgentId {
         let mut random = Random::fork(seed, "an agent in the place of another");
         self.disk = SimDisk::new(random.next());
-        if has_begun {
-            self.site.peers = (0..stations).map(address).filter(|peer| *peer != self.site.address).collect();
+        if let Some(mut addresses) = addresses {
+            addresses.retain(|peer| *peer != self.site.address);
+            self.site.peers = addresses;
         }
         std::mem::replace(&mut self.site.me, AgentId::from(random.next()))
+    }
+
+    /// Has it start at another address the next time. Gives the one before, and the new one.
+    pub(super) fn move_away(&mut self) -> (String, String) {
+        let next = format!("{}-moved-{}", self.site.name, self.life);
+        (std::mem::replace(&mut self.site.address, next.clone()), next)
     }
 
     fn answer(&mut self, event: Event) {
