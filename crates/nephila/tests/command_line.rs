@@ -492,6 +492,47 @@ fn agents_move_to_other_addresses() {
     site.wait_well(&[a_last, b_last]);
 }
 
+/// Two agents of one name do not crawl side by side; but one takes the place of one that has lost its disk.
+#[test]
+fn a_second_agent_of_a_name_is_not_let_in() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    assert_eq!(run(dir, &["ca", "--out", "ca", "--site", "paris", "a", "b"]).0, Some(0));
+    let addresses: [String; 3] = free_addresses();
+    let [a, b, b_again] = addresses.each_ref().map(String::as_str);
+    let mut site = Moving { dir, running: Vec::new() };
+    site.start(("a", "a"), a, &[a, b]);
+    site.start(("b", "b"), b, &[a, b]);
+    site.wait_well(&[a, b]);
+    site.start(("b", "again"), b_again, &[a, b]);
+    wait_until("a word to those that are there", || {
+        ["a", "b"].iter().all(|out| site.site(out).contains("another agent b ("))
+    });
+    let (_, mut again) = site.running.pop().unwrap();
+    wait_until("the end", || again.0.try_wait().unwrap().is_some());
+    assert_eq!(again.0.wait().unwrap().code(), Some(1));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut again.0.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(said.contains("error: the site does not let this agent in: it has an agent b ("), "{said}");
+    assert!(said.contains(&format!("which is at work at {b}.")), "{said}");
+    let status = site.site("a");
+    let old = status.lines().find(|line| line.starts_with("b ")).unwrap().split_whitespace().nth(1).unwrap();
+    site.stop("b");
+    fs::remove_dir_all(dir.join("b")).unwrap();
+    site.start(("b", "b"), b, &[a]);
+    wait_until("an agent in its place", || site.site("b").contains("well (this one)"));
+    wait_until("an old agent that may be forgotten", || {
+        run(dir, &["site", "forget", old, "--out", "a"]).0 == Some(0)
+    });
+    wait_until("one agent of the name", || {
+        let site = site.site("a");
+        let lines: Vec<&str> = site.lines().filter(|line| line.starts_with("b ")).collect();
+        let is =
+            |line: &&str, state: &str| line.contains(old) == (state == "forgotten") && line.ends_with(state);
+        lines.len() == 2 && ["well", "forgotten"].iter().all(|state| lines.iter().any(|line| is(line, state)))
+    });
+}
+
 #[test]
 fn figures_are_served_while_it_runs() {
     let temporary = tempfile::tempdir().unwrap();

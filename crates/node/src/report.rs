@@ -6,7 +6,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use nephila_core::agent::{
-    Acquaintance, Differing, HostCounts, HostView, MemberView, SiteView, Status, StopReason,
+    Acquaintance, Between, Differing, HostCounts, HostView, MemberView, Namesakes, SiteView, Status,
+    StopReason,
 };
 use nephila_core::record::{Block, Failure, How, Pointer};
 use nephila_core::site::{Difference, Figures};
@@ -376,6 +377,24 @@ pub(crate) fn differing_words(of: &Differing) -> String {
     }
 }
 
+/// That two agents have one name, in words.
+pub(crate) fn namesakes_words(of: &Namesakes) -> String {
+    let Namesakes { name, one: (one, at), other: (other, other_at), between } = of;
+    match between {
+        Between::NotLetIn => format!(
+            "another agent {name} ({one}) at {at} is not let in: {name} ({other}) is at work at {other_at}. Stop one of them"
+        ),
+        Between::Refused => format!(
+            "the site does not let this agent in: it has an agent {name} ({other}), which is at work at {other_at}. Stop one of them, \
+             or give this one a certificate of its own"
+        ),
+        Between::AtWork => format!(
+            "two agents are called {name}, and both are at work: {one} at {at}, and {other} at {other_at}. Stop the one that should not \
+             be there, and have it forgotten by its number"
+        ),
+    }
+}
+
 /// What is to be said of a site as a whole.
 fn site_words(view: &SiteView, running: bool) -> String {
     if view.members.is_empty() {
@@ -439,6 +458,9 @@ pub fn site(view: &SiteView, running: bool) -> Response {
     text.push('\n');
     for differing in &view.differing {
         let _ = writeln!(text, "{}", differing_words(differing));
+    }
+    for namesakes in &view.namesakes {
+        let _ = writeln!(text, "{}", namesakes_words(namesakes));
     }
     let width = view.members.iter().map(|of| of.member.name.len()).max().unwrap_or(0).clamp(5, 50);
     if !view.members.is_empty() {
@@ -741,6 +763,7 @@ mod tests {
             there: Vec::new(),
             missing: Vec::new(),
             differing: Vec::new(),
+            namesakes: Vec::new(),
             held: 1,
             misplaced: 0,
             owing: 0,
@@ -814,6 +837,19 @@ mod tests {
             assert!(expected.iter().all(|words| text.contains(words)), "{expected:?} {text}");
             assert_eq!((&json["running"], &json["begun"]), (&json!(running), &json!(!of.members.is_empty())));
         }
+    }
+
+    #[test]
+    fn a_site_says_that_two_have_one_name() {
+        let (one, other) = ((1.into(), "one:1".into()), (2.into(), "one:2".into()));
+        let namesakes = vec![Namesakes { name: "one".into(), one, other, between: Between::AtWork }];
+        let Response::Report { text, json } = site(&SiteView { namesakes, ..SiteView::default() }, true)
+        else {
+            panic!()
+        };
+        let expected = "two agents are called one, and both are at work: 0000000000000001 at one:1, and";
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(json["namesakes"][0]["between"], "at-work");
     }
 
     /// The field names of the counts are the names of the places; a host has words of its own in each.

@@ -1,6 +1,6 @@
 //! Talking to the other agents of the site: finding them, telling them that one is well, and agreeing on who holds what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::site::{Peer, Reply, Site};
@@ -122,11 +122,19 @@ impl Agent {
         }
         let is_founder = greeting.peers.is_empty() || greeting.peers.contains(&greeting.member.address);
         let mut list: BTreeMap<AgentId, Member> = [(greeting.me, greeting.member.clone())].into();
-        for (id, met) in self.site.met.iter().filter(|(_, met)| met.peers == greeting.peers) {
+        // Others may be there already that will join.
+        let is_listed =
+            |met: &Greeting| met.peers == greeting.peers && greeting.peers.contains(&met.member.address);
+        for (id, met) in self.site.met.iter().filter(|(_, met)| is_listed(met)) {
             list.insert(*id, met.member.clone());
         }
         let is_there = |peer: &String| list.values().any(|member| member.address == *peer);
-        if is_founder && list.len() == greeting.peers.len().max(1) && greeting.peers.iter().all(is_there) {
+        let names: BTreeSet<&String> = list.values().map(|member| &member.name).collect();
+        if is_founder
+            && names.len() == list.len()
+            && list.len() == greeting.peers.len().max(1)
+            && greeting.peers.iter().all(is_there)
+        {
             self.learn_members(&Members::found(list), now, out);
         }
     }
@@ -314,6 +322,7 @@ impl Agent {
             Message::Hello(greeting) if greeting.me == from && greeting.member.name == name => {
                 return self.on_hello(from, greeting, now, out);
             }
+            Message::NameTaken { to, id, at } => return self.on_name_taken(to, (id, at), now),
             Message::Differs(terms) => return self.on_differs(from, name, &terms, now),
             Message::Members(members) if is_it(&members) => return self.on_members(from, &members, now, out),
             Message::Hello(_) | Message::Members(_) => return,
@@ -326,7 +335,8 @@ impl Agent {
             self.site.outbox.wants_a_look();
         }
         match message {
-            Message::Hello(_) | Message::Members(_) | Message::Differs(_) | Message::Offer { .. } => {}
+            Message::Hello(_) | Message::Members(_) | Message::Offer { .. } => {}
+            Message::Differs(_) | Message::NameTaken { .. } => {}
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
             Message::Beat { run, members, wishes, holds, figures } => {
                 self.site.figures.insert(from, figures);
@@ -387,6 +397,9 @@ impl Agent {
             if self.site.met.len() < AGENTS_MAX {
                 self.site.met.insert(from, greeting);
             }
+            return;
+        }
+        if self.is_namesake(from, &greeting, now, out) {
             return;
         }
         let mut members = self.site.members.clone();

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::handover::{Arriving, Handover};
 use super::keeper::Keeper;
+use super::namesakes::{Namesakes, Refusal};
 use super::outbox::Outbox;
 use super::recovery::Recovery;
 use super::shared::Shared;
@@ -101,6 +102,8 @@ pub(super) struct Site {
     pub(super) met: BTreeMap<AgentId, Greeting>,
     /// Agents that were told otherwise.
     pub(super) differing: BTreeMap<AgentId, Differing>,
+    /// Agents that were not let in lately, because others have their names.
+    pub(super) refusals: BTreeMap<AgentId, Refusal>,
     /// Counts the changes of what is held here, in this run.
     pub(super) holds: u64,
     /// When to look for tokens whose holders are gone.
@@ -174,6 +177,7 @@ impl Site {
             peers: BTreeMap::new(),
             met: BTreeMap::new(),
             differing: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             holds: 0,
             orphans_at: Mono(0),
             next_beat: Mono(0),
@@ -517,6 +521,8 @@ pub struct SiteView {
     pub missing: Vec<String>,
     /// Agents that were told otherwise than this one.
     pub differing: Vec<Differing>,
+    /// Agents of one name.
+    pub namesakes: Vec<Namesakes>,
     /// Partitions whose tokens it has.
     pub held: usize,
     /// Those of them that should be elsewhere.
@@ -574,6 +580,7 @@ impl Agent {
             there: site.there(),
             missing: site.missing(),
             differing: site.differing.values().cloned().collect(),
+            namesakes: self.namesakes(now),
             held: site.held.len(),
             misplaced: site.misplaced().values().map(Vec::len).sum(),
             owing: site.owing.len(),

@@ -107,7 +107,7 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Event, Stored};
+    use crate::agent::{Between, Event, Stored};
     use crate::scope::{Scope, ScopeKind};
     use crate::settings::Settings;
     use crate::site::SiteSettings;
@@ -206,5 +206,68 @@ mod tests {
             one.step(Now { mono: Mono(NOW.mono.0 + 2_000_000), ..NOW }, Event::Wake, &mut Vec::new());
             assert_eq!(members(&one), if is_same { 3 } else { 0 });
         }
+    }
+
+    #[test]
+    fn a_site_begins_also_if_one_is_there_that_will_join() {
+        let peers = ["one", "two"];
+        let (mut one, _) = agent("one", 1, &peers, "https://a.example/");
+        for (name, id) in [("three", 3), ("two", 2)] {
+            let (_, hellos) = agent(name, id, &peers, "https://a.example/");
+            hear(&mut one, (id, name), &hellos[..1]);
+        }
+        one.step(Now { mono: Mono(NOW.mono.0 + 2_000_000), ..NOW }, Event::Wake, &mut Vec::new());
+        assert_eq!(members(&one), 2);
+    }
+
+    #[test]
+    fn one_of_two_of_a_name_is_not_let_in() {
+        let (mut one, _) = agent("one", 1, &[], "https://a.example/");
+        let (mut two, hellos) = agent("two", 2, &["one"], "https://a.example/");
+        let answers = hear(&mut one, (2, "two"), &hellos);
+        hear(&mut two, (1, "one"), &answers);
+        let later = |s: u64| Now { mono: Mono(NOW.mono.0 + s * 1_000_000), ..NOW };
+        let at = |agent: &mut Agent, s: u64, from: (u64, &str), messages: &[Message]| {
+            let mut out = Vec::new();
+            for message in messages {
+                let (message, name) = (Box::new(message.clone()), from.1.to_owned());
+                agent.step(later(s), Event::Message { from: from.0.into(), name, message }, &mut out);
+            }
+            sent(out)
+        };
+        let beats = |s: u64| {
+            let mut out = Vec::new();
+            two.step(later(s), Event::Wake, &mut out);
+            sent(out)
+        };
+        let beats: Vec<Vec<Message>> = (0..30).map(beats).collect();
+        let (mut again, hellos) = agent("two", 3, &["one"], "https://a.example/");
+        let between = |agent: &Agent, s: u64| {
+            agent.namesakes(later(s)).into_iter().map(|of| (of.one.0, of.between)).collect::<Vec<_>>()
+        };
+        for s in 0..15 {
+            at(&mut one, s, (2, "two"), &beats[s as usize]);
+            let answers = at(&mut one, s, (3, "two"), &hellos);
+            at(&mut again, s, (1, "one"), &answers);
+            assert_eq!(between(&one, s), [(3.into(), Between::NotLetIn)]);
+            assert_eq!(between(&again, s), [(3.into(), Between::Refused)]);
+            // One that was just killed is not well for long.
+            assert_eq!(again.stopping.is_some(), s >= 12, "{s}");
+        }
+        assert_eq!((members(&one), members(&again)), (2, 0));
+        // When the other is silent, it may have lost its disk.
+        let (mut again, hellos) = agent("two", 4, &["one"], "https://a.example/");
+        let answers = at(&mut one, 28, (4, "two"), &hellos);
+        at(&mut again, 28, (1, "one"), &answers);
+        assert_eq!((members(&one), members(&again)), (3, 3));
+        assert_eq!((between(&one, 28), between(&again, 28)), (vec![], vec![]));
+        // If it comes back all the same, everybody says so.
+        let mut out = Vec::new();
+        again.step(later(28), Event::Wake, &mut out);
+        at(&mut one, 28, (4, "two"), &sent(out));
+        at(&mut one, 29, (2, "two"), &beats[29]);
+        at(&mut again, 29, (2, "two"), &beats[29]);
+        assert_eq!(between(&one, 29), [(2.into(), Between::AtWork)]);
+        assert_eq!(between(&again, 29), [(2.into(), Between::AtWork)]);
     }
 }

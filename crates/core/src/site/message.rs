@@ -164,6 +164,15 @@ pub enum Message {
     },
     /// To an agent that would join: it was told otherwise than the sender, and is not let in.
     Differs(Terms),
+    /// To an agent that would join: one of its name is at work, and it is not let in.
+    NameTaken {
+        /// The agent that would join: others of its name may hear this, too.
+        to: AgentId,
+        /// The one that is at work,
+        id: AgentId,
+        /// and where it is reached.
+        at: String,
+    },
 }
 
 /// How far an agent has come.

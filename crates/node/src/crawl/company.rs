@@ -4,12 +4,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use nephila_core::agent::{Agent, Standing};
+use nephila_core::agent::{Agent, Between, Standing};
 use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now};
 
 use crate::display::{self, Display};
-use crate::report::{STORE_AWAY, differing_words, waiting_words};
+use crate::report::{STORE_AWAY, differing_words, namesakes_words, waiting_words};
 
 /// After how long it is said for the first time whom an agent waits for,
 const FIRST: Duration = Duration::from_secs(5);
@@ -25,6 +25,8 @@ const AWAY_MIN: Duration = Duration::from_secs(5);
 pub(super) struct Company {
     /// The agents of which it was said that they were told otherwise.
     differing: HashSet<AgentId>,
+    /// Agents of one name of which it was said.
+    namesakes: HashSet<(AgentId, AgentId, Between)>,
     /// When to say again whom this agent waits for.
     due: Option<Mono>,
     /// How the others were doing, and their names.
@@ -41,6 +43,12 @@ impl Company {
             if self.differing.insert(of.id) {
                 let word = if of.refuses { "error" } else { "warning" };
                 display::note(&format!("{word}: {}", display::harmless(&differing_words(of))));
+            }
+        }
+        for of in agent.namesakes(now) {
+            if self.namesakes.insert((of.one.0, of.other.0, of.between)) {
+                let word = if of.between == Between::Refused { "error" } else { "warning" };
+                display::note(&format!("{word}: {}", display::harmless(&namesakes_words(&of))));
             }
         }
         if let Some((there, missing)) = agent.waits_for_site()
