@@ -1,5 +1,7 @@
 //! The command line as people meet it: what it refuses, what it says, and how it ends. Nothing here leaves the machine.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::site::{Peer, Reply, Site};
-use super::{Action, Agent, Recipient, Ticket};
+use super::{Action, Agent, Recipient, StopReason, Ticket};
 use crate::limits::AGENTS_MAX;
 use crate::record::Record;
 use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Token};
@@ -20,6 +20,8 @@ const BEATS_TO_GONE: u64 = 10;
 const MINT_WAIT: Duration = Duration::from_secs(5);
 /// The hosts of a partition whose holder is gone are left alone for so long at least.
 const MINTED_WAIT: Duration = Duration::from_secs(30);
+/// An agent corrects so often what others know of it: its disk may have been put back to what it was before.
+const CORRECTIONS_MAX: u32 = 3;
 
 impl Agent {
     /// Who it is, and what is to be known of it.
@@ -312,6 +314,11 @@ impl Agent {
         }
         // Whose certificate it is that it speaks with.
         let is_it = |members: &Members| members.get(from).is_some_and(|member| member.name == name);
+        // One that is not known is known to itself, and to who has let it in.
+        let may_tell = |members: &Members| match self.site.members.get(from) {
+            Some(member) => member.name == name,
+            None => is_it(members),
+        };
         if self.site.is_shared() {
             if is_it(&self.site.members) {
                 self.on_message_shared(from, message, now, out);
@@ -324,7 +331,9 @@ impl Agent {
             }
             Message::NameTaken { to, id, at } => return self.on_name_taken(to, (id, at), now),
             Message::Differs(terms) => return self.on_differs(from, name, &terms, now),
-            Message::Members(members) if is_it(&members) => return self.on_members(from, &members, now, out),
+            Message::Members(members) if may_tell(&members) => {
+                return self.on_members(from, &members, now, out);
+            }
             Message::Hello(_) | Message::Members(_) => return,
             _ if !is_it(&self.site.members) => return,
             _ => {}
@@ -392,8 +401,12 @@ impl Agent {
             return;
         }
         if !self.site.members.is_founded() {
-            // One that has lost its disk has another number.
-            self.site.met.retain(|id, met| *id == from || met.member.address != greeting.member.address);
+            // One that has lost its disk has another number. Two of different names at one address are a mistake in a file: the
+            // site does not begin with them.
+            let Member { name, address, .. } = &greeting.member;
+            self.site.met.retain(|id, Greeting { member, .. }| {
+                *id == from || (&member.name, &member.address) != (name, address)
+            });
             if self.site.met.len() < AGENTS_MAX {
                 self.site.met.insert(from, greeting);
             }
@@ -444,7 +457,14 @@ impl Agent {
             return;
         }
         self.site.outbox.wants_a_look();
-        self.correct_own();
+        let is_listed = self.site.members.get(self.site.me()).is_some();
+        if self.correct_own() && is_listed {
+            self.site.corrections += 1;
+            if self.site.corrections > CORRECTIONS_MAX {
+                // Another process says otherwise again and again, with a copy of this agent's directory.
+                self.stop(StopReason::Replaced, now);
+            }
+        }
         if self.site.rejoin() {
             self.site.orphans_at = now.mono + MINT_WAIT;
             self.site.unsure_until = Some(now.mono + UNSURE);

@@ -90,8 +90,9 @@ impl Member {
     /// Takes in another copy; says whether anything has changed.
     fn merge(&mut self, other: &Member) -> bool {
         let lives = (self.life.max(other.life), self.forgotten.max(other.forgotten));
-        let newer = (other.version, &other.name, &other.address, other.capacity)
-            > (self.version, &self.name, &self.address, self.capacity);
+        // A number has one name: nobody else may come under it.
+        let newer = self.name == other.name
+            && (other.version, &other.address, other.capacity) > (self.version, &self.address, self.capacity);
         let changed = newer || lives != (self.life, self.forgotten);
         if newer {
             *self = other.clone();

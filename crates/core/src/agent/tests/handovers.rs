@@ -1,4 +1,4 @@
-//! An agent of a site that is about to hand over what should be with an agent that has joined.
+//! An agent of a site, and another one that joins it: what it hands over, and what it believes of itself and of the other.
 
 use super::*;
 use crate::assign::partition_of;
@@ -61,17 +61,55 @@ impl Site {
     }
 }
 
+impl Site {
+    /// Agent 2 joins.
+    fn meet(&mut self) {
+        let (name, address) = ("two".to_owned(), "two".to_owned());
+        let member = Member { name, address, capacity: 1, version: 0, life: 1, forgotten: 0 };
+        let (peers, terms) = (vec!["one".to_owned()], Terms::default());
+        let out = self.hear(Message::Hello(Greeting { me: AgentId::from(2), member, peers, terms }));
+        self.write(out);
+    }
+}
+
+/// Another process has a copy of its directory, and says again and again that it is elsewhere.
+#[test]
+fn who_is_said_to_be_elsewhere_again_and_again_ends() {
+    let mut site = Site::new();
+    site.meet();
+    let me = AgentId::from(1);
+    for number in 0..6 {
+        let mut members = site.agent.site.members.clone();
+        let mut member = members.get(me).unwrap().clone();
+        (member.address, member.version) = ("elsewhere".to_owned(), member.version + 1);
+        assert!(members.put(me, &member));
+        let out = site.hear(Message::Members(members));
+        site.write(out);
+        assert_eq!(site.agent.site.members.get(me).unwrap().address, "one");
+        let is_replaced = site.agent.stopping.is_some_and(|stopping| stopping.reason == StopReason::Replaced);
+        assert_eq!(is_replaced, number >= 3, "after {number} times before");
+    }
+}
+
+/// The certificate of agent 2 says who it is, whatever it says itself.
+#[test]
+fn nobody_comes_under_the_number_of_another() {
+    let mut site = Site::new();
+    site.meet();
+    let mut members = site.agent.site.members.clone();
+    let mut member = members.get(AgentId::from(1)).unwrap().clone();
+    (member.name, member.version) = ("two".to_owned(), u64::MAX);
+    members.put(AgentId::from(1), &member);
+    site.hear(Message::Members(members));
+    assert_eq!(site.agent.site.members.get(AgentId::from(1)).unwrap().name, "one");
+}
+
 /// A URL arrives, its partition is frozen in the very step in which it is durable, and it goes with all others of its host:
 /// nobody else is told of it.
 #[test]
 fn what_becomes_durable_when_its_partition_freezes_is_admitted() {
     let mut site = Site::new();
-    let (name, address) = ("two".to_owned(), "two".to_owned());
-    let member = Member { name, address, capacity: 1, version: 0, life: 1, forgotten: 0 };
-    let peers = vec!["one".to_owned()];
-    let terms = Terms::default();
-    let out = site.hear(Message::Hello(Greeting { me: AgentId::from(2), member, peers, terms }));
-    site.write(out);
+    site.meet();
     // Not all leave at once.
     let hosts = (0..9_999).filter_map(|number| Host::parse(&format!("h{number}.example")));
     let leaves = |host: &Host| {
