@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::site::{Peer, Reply, Site};
-use super::{Action, Agent, Recipient, StopReason, Ticket};
+use super::{Action, Agent, Recipient, Ticket};
 use crate::limits::AGENTS_MAX;
 use crate::record::Record;
 use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Token};
@@ -20,8 +20,6 @@ const BEATS_TO_GONE: u64 = 10;
 const MINT_WAIT: Duration = Duration::from_secs(5);
 /// The hosts of a partition whose holder is gone are left alone for so long at least.
 const MINTED_WAIT: Duration = Duration::from_secs(30);
-/// An agent corrects so often what others know of it: its disk may have been put back to what it was before.
-const CORRECTIONS_MAX: u32 = 3;
 
 impl Agent {
     /// Who it is, and what is to be known of it.
@@ -457,14 +455,7 @@ impl Agent {
             return;
         }
         self.site.outbox.wants_a_look();
-        let is_listed = self.site.members.get(self.site.me()).is_some();
-        if self.correct_own() && is_listed {
-            self.site.corrections += 1;
-            if self.site.corrections > CORRECTIONS_MAX {
-                // Another process says otherwise again and again, with a copy of this agent's directory.
-                self.stop(StopReason::Replaced, now);
-            }
-        }
+        self.correct_own();
         if self.site.rejoin() {
             self.site.orphans_at = now.mono + MINT_WAIT;
             self.site.unsure_until = Some(now.mono + UNSURE);

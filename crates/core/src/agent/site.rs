@@ -104,8 +104,6 @@ pub(super) struct Site {
     pub(super) differing: BTreeMap<AgentId, Differing>,
     /// Agents that were not let in lately, because others have their names.
     pub(super) refusals: BTreeMap<AgentId, Refusal>,
-    /// How often others knew something else of this agent than it was told, in this run.
-    pub(super) corrections: u32,
     /// Counts the changes of what is held here, in this run.
     pub(super) holds: u64,
     /// When to look for tokens whose holders are gone.
@@ -180,7 +178,6 @@ impl Site {
             met: BTreeMap::new(),
             differing: BTreeMap::new(),
             refusals: BTreeMap::new(),
-            corrections: 0,
             holds: 0,
             orphans_at: Mono(0),
             next_beat: Mono(0),

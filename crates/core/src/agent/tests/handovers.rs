@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::partition_of;
-use crate::site::{AgentId, Figures, Greeting, LinkedPage, Member, Message, SiteSettings, Terms};
+use crate::site::{AgentId, Figures, Greeting, LinkedPage, Member, Message, Terms};
 
 /// Agent 1 alone in its site; the test speaks for agent 2, which joins, and for the store.
 struct Site {
@@ -12,16 +12,7 @@ struct Site {
 
 impl Site {
     fn new() -> Site {
-        let site = SiteSettings {
-            me: AgentId::from(1),
-            name: "one".into(),
-            address: "one".into(),
-            capacity: 1,
-            peers: Vec::new(),
-            terms: Terms::default(),
-            shares_store: false,
-            forget_after: None,
-        };
+        let site = first_agent(Vec::new(), false);
         let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
         let mut site = Site { agent: Agent::of_site(Settings::default(), scope, site), now: Mono(1_000_000) };
         let mut out = Vec::new();
@@ -69,25 +60,6 @@ impl Site {
         let (peers, terms) = (vec!["one".to_owned()], Terms::default());
         let out = self.hear(Message::Hello(Greeting { me: AgentId::from(2), member, peers, terms }));
         self.write(out);
-    }
-}
-
-/// Another process has a copy of its directory, and says again and again that it is elsewhere.
-#[test]
-fn who_is_said_to_be_elsewhere_again_and_again_ends() {
-    let mut site = Site::new();
-    site.meet();
-    let me = AgentId::from(1);
-    for number in 0..6 {
-        let mut members = site.agent.site.members.clone();
-        let mut member = members.get(me).unwrap().clone();
-        (member.address, member.version) = ("elsewhere".to_owned(), member.version + 1);
-        assert!(members.put(me, &member));
-        let out = site.hear(Message::Members(members));
-        site.write(out);
-        assert_eq!(site.agent.site.members.get(me).unwrap().address, "one");
-        let is_replaced = site.agent.stopping.is_some_and(|stopping| stopping.reason == StopReason::Replaced);
-        assert_eq!(is_replaced, number >= 3, "after {number} times before");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::assign::{partition_of, partition_of_address};
 use crate::politeness::GateMemo;
-use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, SiteSettings, Terms};
+use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, Terms};
 
 const OTHER: u64 = 2;
 
@@ -24,16 +24,7 @@ impl Site {
     /// Agents 1 and 2 have just begun a site.
     fn new() -> Site {
         let peers = vec!["one".to_owned(), "two".to_owned()];
-        let site = SiteSettings {
-            me: AgentId::from(1),
-            name: "one".into(),
-            address: "one".into(),
-            capacity: 1,
-            peers: peers.clone(),
-            terms: Terms::default(),
-            shares_store: false,
-            forget_after: None,
-        };
+        let site = first_agent(peers.clone(), false);
         let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
         let mut site = Site {
             agent: Agent::of_site(Settings::default(), scope, site),

@@ -19,6 +19,7 @@ use crate::parse::{Link, LinkKind};
 use crate::record::{Failure, Settled};
 use crate::robots::Directives;
 use crate::scope::ScopeKind;
+use crate::site::{AgentId, SiteSettings, Terms};
 use crate::url::Fingerprint;
 
 /// Every answer takes this long unless it says otherwise.
@@ -26,6 +27,20 @@ const TOOK: Duration = Duration::from_millis(100);
 /// From a record to its being durable.
 const RECORDED: Duration = Duration::from_millis(10);
 const WALL_START: u64 = 1_800_000_000_000;
+
+/// Agent 1 of a site, called one, which lists these.
+fn first_agent(peers: Vec<String>, shares_store: bool) -> SiteSettings {
+    SiteSettings {
+        me: AgentId::from(1),
+        name: "one".into(),
+        address: "one".into(),
+        capacity: 1,
+        peers,
+        terms: Terms::default(),
+        shares_store,
+        forget_after: None,
+    }
+}
 const MINUTE: f64 = 60.0;
 const HOUR: f64 = 3_600.0;
 const DAY: f64 = 24.0 * HOUR;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::{PARTITIONS, Ring, partition_of, partition_of_address};
-use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, SiteSettings, Terms, Wishes};
+use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, Terms, Wishes};
 
 const HOST: &str = "a.example";
 const ADDRESS: [u8; 4] = [93, 184, 216, 1];
@@ -44,16 +44,7 @@ impl Site {
 
     /// The same with a store that may not answer yet.
     fn begin(is_cut: bool) -> Site {
-        let site = SiteSettings {
-            me: AgentId::from(1),
-            name: "one".into(),
-            address: "one".into(),
-            capacity: 1,
-            peers: Vec::new(),
-            terms: Terms::default(),
-            shares_store: true,
-            forget_after: None,
-        };
+        let site = first_agent(Vec::new(), true);
         let settings = Settings { delay: Duration::from_secs(2), ..Settings::default() };
         let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
         let mut site = Site {
