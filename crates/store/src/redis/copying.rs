@@ -67,14 +67,6 @@ impl Copies {
     }
 }
 
-/// Unpacks a note. Those of earlier builds did not say how far the journal went.
-fn read_note(bytes: &[u8]) -> Result<CopyNote> {
-    unpack(bytes).or_else(|_| {
-        let (name, is_done, members) = unpack(bytes)?;
-        Ok(CopyNote { name, is_done, members, journal_end: 0 })
-    })
-}
-
 impl RedisStore {
     /// What it knows of copies.
     pub fn copies(&mut self) -> Result<Copies> {
@@ -83,7 +75,7 @@ impl RedisStore {
         let mut copies = Copies::default();
         for (field, value) in fields(answer)? {
             match <[u8; 8]>::try_from(&field[..]) {
-                Ok(id) => drop(copies.notes.insert(AgentId(id), read_note(&value)?)),
+                Ok(id) => drop(copies.notes.insert(AgentId(id), unpack(&value)?)),
                 Err(_) => copies.left_to = Some(unpack(&value)?),
             }
         }
