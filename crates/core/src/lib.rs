@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod assign;
+pub mod cash;
 pub mod frontier;
 pub mod limits;
 pub mod parse;

@@ -9,9 +9,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::experiment::{
     BenchOptions, ChaosOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions,
     GapOptions, GarbageOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions,
-    MemoryOptions, Outcome, RedisExperiment, RingOptions, ScalingOptions, ServerFaults, Setup,
-    WebSpeedOptions, WorkOptions, bench, chaos, connections, first_page, frontier, frontier_work, full_disk,
-    gap, garbage, handshakes, hostile, kills, many_hosts, memory, redis, ring, scaling, web_speed,
+    MemoryOptions, Outcome, QualityOptions, RedisExperiment, RingOptions, ScalingOptions, ServerFaults,
+    Setup, WebSpeedOptions, WorkOptions, bench, chaos, connections, first_page, frontier, frontier_work,
+    full_disk, gap, garbage, handshakes, hostile, kills, many_hosts, memory, quality, redis, ring, scaling,
+    web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_lab::{demo, sim};
@@ -123,6 +124,13 @@ pub(crate) fn command() -> Command {
         .subcommands(connection_commands())
         .subcommands(frontier_commands())
         .subcommands(site_commands())
+        .subcommand(
+            experiment_command("quality", "Measure how soon crawls have the important pages, by their order")
+                .arg(option("graph", "FILE", "Links: two numbers of pages a line, with a tab between"))
+                .arg(option("draws", "N", "How often seeds are drawn [default: 10]"))
+                .arg(option("seeds", "N", "How many seeds a crawl begins with [default: 10]"))
+                .arg(option("plot", "FILE", "Write a plot here, as SVG")),
+        )
 }
 
 /// Agents that crawl together.
@@ -375,6 +383,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
             };
             frontier(&setup, &options)?
         }
+        "quality" => quality(&setup, &quality_options(matches, seed)?)?,
         "redis" => redis(&setup, &redis_options(matches, seed)?)?,
         "ring" => {
             let default = RingOptions::default();
@@ -463,6 +472,17 @@ fn scaling_options(matches: &ArgMatches, seed: u64) -> Result<ScalingOptions, Fa
 fn garbage_options(matches: &ArgMatches, seed: u64) -> Result<GarbageOptions, Failure> {
     let default = GarbageOptions::default();
     Ok(GarbageOptions { seed, bytes: number(matches, "bytes", default.bytes)?, ..default })
+}
+
+fn quality_options(matches: &ArgMatches, seed: u64) -> Result<QualityOptions, Failure> {
+    let default = QualityOptions::default();
+    Ok(QualityOptions {
+        seed,
+        graph: matches.get_one::<String>("graph").map_or(default.graph, PathBuf::from),
+        draws: number(matches, "draws", default.draws)?,
+        seeds: number(matches, "seeds", default.seeds)?,
+        plot: matches.get_one::<String>("plot").map(PathBuf::from),
+    })
 }
 
 fn redis_options(matches: &ArgMatches, seed: u64) -> Result<RedisExperiment, Failure> {

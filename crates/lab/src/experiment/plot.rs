@@ -69,6 +69,32 @@ pub(super) fn lines(path: &Path, title: &str, over: &str, lines: &[Line]) -> any
     drawn().map_err(|error| anyhow!("{error}")).with_context(|| format!("cannot draw {}", path.display()))
 }
 
+/// Writes one chart with all lines in it, over the same range.
+pub(super) fn together(path: &Path, title: &str, over: &str, lines: &[Line]) -> anyhow::Result<()> {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let (right, top) = points().fold((1e-9, 1e-9), |(x, y), point| (point.0.max(x), point.1.max(y)));
+    let root = SVGBackend::new(path, (WIDTH, 2 * PANEL_HEIGHT)).into_drawing_area();
+    let drawn = || -> Result<(), DrawingError<SVGBackend<'_>>> {
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(title, ("sans-serif", 16))
+            .margin(10)
+            .x_label_area_size(30)
+            .y_label_area_size(50)
+            .build_cartesian_2d(0.0..right, 0.0..top)?;
+        chart.configure_mesh().x_desc(over).max_light_lines(0).draw()?;
+        for (number, line) in lines.iter().enumerate() {
+            let colour = Palette99::pick(number).stroke_width(2);
+            let drawn = chart.draw_series(LineSeries::new(line.points.iter().copied(), colour))?;
+            drawn.label(&line.name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour));
+        }
+        let legend = SeriesLabelPosition::LowerRight;
+        chart.configure_series_labels().position(legend).background_style(WHITE.mix(0.8)).draw()?;
+        root.present()
+    };
+    drawn().map_err(|error| anyhow!("{error}")).with_context(|| format!("cannot draw {}", path.display()))
+}
+
 type DrawingError<Backend> = DrawingAreaErrorKind<<Backend as DrawingBackend>::ErrorType>;
 
 fn draw_line<'a>(
@@ -117,6 +143,10 @@ mod tests {
             assert!(drawn.contains(part), "{part} is not in {drawn}");
         }
         assert_eq!(drawn.matches("<circle").count(), 3);
+        let line = |name: &str| Line { name: name.to_owned(), points: vec![(0.1, 0.5), (1.0, 1.0)] };
+        together(&path, "quality", "part", &[line("this"), line("that")]).unwrap();
+        let drawn = std::fs::read_to_string(&path).unwrap();
+        assert!(["quality", "part", "this", "that"].iter().all(|part| drawn.contains(part)), "{drawn}");
         assert!(bars(&path, "", &[]).is_err());
         assert!(bars(&dir.path().join("no/such"), "", &[("one".to_owned(), 1.0)]).is_err());
     }
