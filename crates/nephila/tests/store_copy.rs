@@ -503,6 +503,10 @@ fn nothing_is_copied_to_where_a_crawl_has_left_or_taken_from_where_none_is() {
     // The crawl has left for a store that is gone, and is put back.
     site.put("shared", "");
     remove_keys(&cluster, "two");
+    site.store_name = Some("two".to_owned());
+    site.settle(&addresses, Some(&store));
+    let (code, _, said) = site.run(&["agent", "--config", "b.toml"]);
+    assert!(code == Some(1) && said.contains("the store knows nothing of it"), "{said}");
     site.settle(&addresses, None);
     refuses(&site, "b", "nothing of the crawl in");
     site.put("kept", "");

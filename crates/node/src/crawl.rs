@@ -221,6 +221,7 @@ impl Run {
                 if let Some(why) = crate::copy::obstacle(&copies) {
                     return Err(CrawlError::NotHere(why));
                 }
+                shared::refuse_empty(dir, options, &copies)?;
                 Base::Shared(Box::new(open_shared(config, dir, options, store, inputs.clone())?))
             }
         };

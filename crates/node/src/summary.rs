@@ -331,7 +331,7 @@ impl Summary {
             StopReason::Replaced => {
                 "an agent has one directory and one process: end the other one, or give this one a directory of its own"
             }
-            StopReason::Error => "see the error above; the same command tries again",
+            StopReason::Error => "see what is said above; the same command tries again",
         }
     }
 }

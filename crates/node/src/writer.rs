@@ -77,6 +77,16 @@ pub enum WriteError {
         /// It is that of an agent of a site.
         is_of_site: bool,
     },
+    /// Pages were fetched, and the store that knew of them is empty.
+    #[error(
+        "{} holds what was fetched for this crawl, and the store knows nothing of it: have the servers read their files again, or \
+         start over {ANOTHER_DIRECTORY}",
+        .dir.display()
+    )]
+    EmptyStore {
+        /// The directory of the agent.
+        dir: PathBuf,
+    },
     /// The archive does not hold what the journal says it does.
     #[error(
         "pages that were fetched are not in {} any more, whose files are missing or cut short:\n{files}\nput the files \
@@ -100,7 +110,9 @@ impl WriteError {
                 error.kind() == nephila_store::ErrorKind::DiskFull
             }
             WriteError::Log(error) | WriteError::Thread(error) => nephila_disk::is_full(error),
-            WriteError::NoJournal { .. } | WriteError::LostPages { .. } => false,
+            WriteError::NoJournal { .. } | WriteError::EmptyStore { .. } | WriteError::LostPages { .. } => {
+                false
+            }
         }
     }
 }

@@ -128,13 +128,15 @@ pub struct Keeper {
     written: VecDeque<(Ticket, u64, Box<Record>)>,
     said: Vec<Event>,
     broken: Option<Error>,
+    /// A server had no more memory when something was last tried.
+    full: Option<Error>,
 }
 
 impl Keeper {
     /// One that opens the store when there is something to do, or has it already.
     pub fn new(options: RedisOptions, store: Option<RedisStore>) -> Keeper {
         let (tasks, written) = (VecDeque::new(), VecDeque::new());
-        Keeper { options, store, tasks, written, said: Vec::new(), broken: None }
+        Keeper { options, store, tasks, written, said: Vec::new(), broken: None, full: None }
     }
 
     /// Adds something to be done.
@@ -167,6 +169,11 @@ impl Keeper {
         self.broken.take()
     }
 
+    /// Why what is left cannot be done: a server has no more memory.
+    pub fn full(&self) -> Option<&Error> {
+        self.full.as_ref()
+    }
+
     /// The agent was fenced: forgets all.
     pub fn forget(&mut self) {
         self.store = None;
@@ -191,6 +198,7 @@ impl Keeper {
                 Err(_) => return,
             }
         }
+        self.full = None;
         self.split_by_server();
         let (mut left, mut away, mut taking) = (VecDeque::new(), HashSet::new(), Vec::new());
         while let Some(task) = self.tasks.pop_front() {
@@ -242,7 +250,7 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
-                    let is_away = matches!(error, Error::Unavailable { .. } | Error::StoreFull { .. });
+                    let is_away = self.is_away(&error);
                     if is_away || self.is_anothers(error) {
                         left.push_back(task);
                     }
@@ -250,6 +258,14 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Whether a server does not do it now, and may later.
+    fn is_away(&mut self, error: &Error) -> bool {
+        if let Error::StoreFull { node } = error {
+            self.full = Some(Error::StoreFull { node: node.clone() });
+        }
+        matches!(error, Error::Unavailable { .. } | Error::StoreFull { .. })
     }
 
     /// Each server on its own: one that is away does not hold up the others.
@@ -373,7 +389,7 @@ impl Keeper {
                 Ok(unconfirmed) => break unconfirmed,
                 Err(Error::Fenced { partition }) => drop(self.lose(partition)),
                 Err(error) => {
-                    if !matches!(error, Error::Unavailable { .. } | Error::StoreFull { .. }) {
+                    if !self.is_away(&error) {
                         self.is_anothers(error);
                     }
                     return self.tasks.extend(taking);

@@ -112,6 +112,23 @@ pub(crate) fn find(options: &RedisOptions, patience: Option<Duration>) -> Result
     }
 }
 
+/// An agent that has archived something does not begin anew, as if nothing had been, because somebody has emptied the store.
+pub(crate) fn refuse_empty(
+    dir: &Path,
+    options: &RedisOptions,
+    copies: &Copies,
+) -> std::result::Result<(), WriteError> {
+    // The log has a line for every request, and nothing is asked for without a lease.
+    let has_asked = std::fs::metadata(directory::fetch_log(dir)).is_ok_and(|log| log.len() > 0);
+    if *copies != Copies::default() || !has_asked {
+        return Ok(());
+    }
+    let leases = RedisLeases::open(options.cluster.clone(), &options.crawl)
+        .and_then(|mut leases| leases.look())
+        .map_err(WriteError::Store)?;
+    if leases.drawn() == 0 { Err(WriteError::EmptyStore { dir: dir.to_owned() }) } else { Ok(()) }
+}
+
 impl SharedStore {
     /// Starts the threads. `said` is called on them, and must not block for long.
     pub(crate) fn start(
@@ -149,7 +166,8 @@ impl SharedStore {
         let archived = archives.iter().map(Archiving::syncing).collect();
         let (health, synced) = (Arc::new(Mutex::new(Health::default())), Instant::now());
         let told = Arc::clone(&health);
-        let keeping = Keeping { keeper, log, archived, pace: pace(config), synced, health: told };
+        let keeping =
+            Keeping { keeper, log, archived, pace: pace(config), synced, health: told, said_full: None };
         let thread = spawn("store", move || {
             if let Err(error) = keeping.run(&received, &said) {
                 said(Said::Failed(error));
@@ -238,6 +256,8 @@ struct Keeping {
     pace: Pace,
     synced: Instant,
     health: Arc<Mutex<Health>>,
+    /// When it was last said that a server has no more memory, if that is still so.
+    said_full: Option<Instant>,
 }
 
 impl Keeping {
@@ -268,6 +288,7 @@ impl Keeping {
             if !self.keeper.is_idle() {
                 self.keeper.work();
             }
+            self.say_full();
             self.log.flush().map_err(WriteError::Log)?;
             let store = self.keeper.store().map(|store| store.figures()).unwrap_or_default();
             *self.health.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -281,6 +302,20 @@ impl Keeping {
             }
         }
         self.sync()
+    }
+
+    /// Tells the operator of a server that takes in nothing more.
+    fn say_full(&mut self) {
+        let Some(error) = self.keeper.full() else {
+            if self.keeper.is_idle() && self.said_full.take().is_some() {
+                note("the servers of the store have memory again");
+            }
+            return;
+        };
+        if self.said_full.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            self.said_full = Some(Instant::now());
+            note(&format!("warning: {error}; until then what it is to keep waits, and nothing is lost"));
+        }
     }
 
     /// Says whether it has to do with the archive.

@@ -479,6 +479,13 @@ impl Cluster {
         match error.code() {
             "FENCED" => Error::Fenced { partition: slot },
             "BEHIND" => Error::WentBack { partition: slot },
+            "WRONGTYPE" => Error::Redis {
+                node: self.nodes[usize::from(number)].address.clone(),
+                what: format!(
+                    "a key of slot {slot} that this crawl has written holds something else now: whoever else uses this \
+                     cluster must leave the keys of the crawl alone"
+                ),
+            },
             code => Error::Redis {
                 node: self.nodes[usize::from(number)].address.clone(),
                 what: format!("{code} {}", error.details().unwrap_or_default()),
