@@ -1,8 +1,8 @@
 //! Cash: how important a page is, as far as a crawler can know while it crawls.
 //!
 //! A page that was fetched passes on all that it was given, and a grant of its own, to the pages that it links to; a page that
-//! waits adds up what it is given, and the one that was given most is fetched first. That is OPIC (Abiteboul, Preda and Cobena), with
-//! two changes, each of which `nephila lab quality` shows the worth of:
+//! waits adds up what it is given, and the one that was given most is fetched first. That is OPIC (Abiteboul, Preda and
+//! Cobena), with two changes, each of which `nephila lab quality` shows the worth of:
 //! - **The grant.** Without it the cash of the seeds is all there is, and thins out until what is far from them gets nothing.
 //! - **Links to other hosts weigh more** than those inside a host, most of which are on every page of it and say little.
 //!

@@ -28,8 +28,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Reads links, a line each: the number of a page, a tab, and the number of one that it links to. May be compressed with zstd.
-    /// Consecutive pages are then a host together.
+    /// Reads links, a line each: the number of a page, a tab, and the number of one that it links to. May be compressed with
+    /// zstd. Consecutive pages are then a host together.
     pub(super) fn read(path: &Path, seed: u64) -> anyhow::Result<Graph> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let reader: Box<dyn Read> = match path.extension().is_some_and(|extension| extension == "zst") {
