@@ -55,7 +55,7 @@ pub enum Record {
         /// Which agent.
         to: AgentId,
         /// The partitions and the epochs.
-        tokens: Vec<(u16, u32)>,
+        tokens: Vec<(u16, u64)>,
     },
     /// Other agents found URLs that belong here.
     Arrived(Arrived),
@@ -82,7 +82,7 @@ pub enum Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovered {
     /// The partitions, and how often their tokens had been made anew.
-    pub partitions: Vec<(u16, u32)>,
+    pub partitions: Vec<(u16, u64)>,
     /// Pages that had been fetched here,
     pub pages: u64,
     /// and links to them, or what else had led to them.
@@ -314,10 +314,12 @@ pub enum Failure {
     Malformed,
     /// URL: a server error.
     ServerError,
-    /// Nobody's: the connection had been closed before the answer began, or this machine had no room; tried again.
+    /// Nobody's: this side gave up before there was an answer, or had no room for it; tried again.
     NotTried,
     /// The host failed for so long that it was given up.
     HostGivenUp,
+    /// Nobody's, the first time: a connection that was kept had been closed before the answer began; tried again.
+    Closed,
 }
 
 impl Failure {
@@ -344,6 +346,7 @@ impl Failure {
             ServerError => "server-error",
             NotTried => "not-tried",
             HostGivenUp => "host-given-up",
+            Closed => "closed",
         }
     }
 }

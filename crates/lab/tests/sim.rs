@@ -31,6 +31,7 @@ fn two_hundred_seeds_keep_the_promises() {
         "failed: host-given-up",
         "failed: server-error",
         "to be tried again: busy",
+        "to be tried again: closed",
         "to be tried again: not-tried",
         "ended: waiting",
         "ended: stopped",

@@ -427,8 +427,8 @@ pub struct Fetched {
 /// Why a request has no answer that can be used at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchError {
-    /// The kind. [`Failure::NotTried`] when the connection turned out to be closed before any byte of an answer, when this
-    /// machine ran out of descriptors, or when the fetch was abandoned.
+    /// The kind. [`Failure::Closed`] when the connection turned out to be closed before any byte of an answer,
+    /// [`Failure::NotTried`] when this machine ran out of something, or when the fetch was abandoned.
     pub failure: Failure,
     /// In words, for logs.
     pub detail: String,

@@ -325,7 +325,7 @@ impl Agent {
     }
 
     /// The tokens are given up, durably.
-    pub(super) fn released(&mut self, to: AgentId, tokens: &[(u16, u32)], out: &mut Vec<Action>) {
+    pub(super) fn released(&mut self, to: AgentId, tokens: &[(u16, u64)], out: &mut Vec<Action>) {
         self.site.handovers.remove(&to);
         self.send(to, Message::Grant { tokens: tokens.to_vec() }, out);
     }

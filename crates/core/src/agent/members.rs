@@ -264,7 +264,7 @@ impl Agent {
         for (partition, _) in &mine {
             self.site.came.insert(*partition, now.mono + MINTED_WAIT);
         }
-        let tokens = mine.into_iter().map(|(at, token)| (at, token.anew(me)));
+        let tokens = mine.into_iter().map(|(at, token)| (at, token.anew(me, at)));
         self.write(Record::Tokens(tokens.collect()), None, None, out);
     }
 
@@ -291,7 +291,7 @@ impl Agent {
             {
                 // Two had made it, and one of them is gone with what it knew. What is held here is held; but others would wait
                 // for the one that is gone.
-                anew.push((partition, token.anew(me)));
+                anew.push((partition, token.anew(me, partition)));
             }
         }
         if !anew.is_empty() {
@@ -470,7 +470,7 @@ impl Agent {
         &mut self,
         from: AgentId,
         version: (u64, u64),
-        partitions: &[(u16, u32)],
+        partitions: &[(u16, u64)],
         owes: &[u16],
         now: Now,
         out: &mut Vec<Action>,
@@ -515,9 +515,9 @@ impl Agent {
         self.site.outbox.wants_a_look();
     }
 
-    fn on_grant(&mut self, from: AgentId, tokens: Vec<(u16, u32)>, out: &mut Vec<Action>) {
+    fn on_grant(&mut self, from: AgentId, tokens: Vec<(u16, u64)>, out: &mut Vec<Action>) {
         let me = self.site.me();
-        let granted = |(partition, epoch): (u16, u32)| (partition, Token { holder: me, epoch });
+        let granted = |(partition, epoch): (u16, u64)| (partition, Token { holder: me, epoch });
         let (mut old, mut news) = (Vec::new(), Vec::new());
         for (partition, token) in tokens.into_iter().map(granted) {
             let known = self.site.tokens.get(partition);
@@ -533,7 +533,7 @@ impl Agent {
         if !old.is_empty() {
             self.send(from, Message::Granted { tokens: old }, out);
         }
-        let tokens: Vec<(u16, u32)> =
+        let tokens: Vec<(u16, u64)> =
             news.iter().map(|(partition, token)| (*partition, token.epoch)).collect();
         let under_way =
             |reply: &Reply| matches!(reply, Reply::Granted(other, of) if *other == from && *of == tokens);

@@ -31,7 +31,7 @@ const MET_MAX: usize = 65_536;
 pub(super) struct Recovery {
     targets: BTreeMap<AgentId, Target>,
     /// How often the token of each partition had been made anew when it began.
-    lives: Vec<u32>,
+    lives: Vec<u64>,
     reading: Reading,
     /// The place of the last record when it began: what came later goes to the holders of today by itself.
     until: u64,
@@ -190,7 +190,7 @@ impl Agent {
     }
 
     /// Leaves out the partitions that an agent does not hold any more, has lost meanwhile, or is about to pass on.
-    fn leave_out_moved(&self, to: AgentId, target: &mut Target, lives: &[u32]) {
+    fn leave_out_moved(&self, to: AgentId, target: &mut Target, lives: &[u64]) {
         let is_its = |partition: &u16| {
             let token = self.site.token(*partition);
             let is_passed_on = to == self.site.me() && self.site.is_handed_over(*partition);

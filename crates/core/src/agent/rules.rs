@@ -127,7 +127,7 @@ impl Agent {
             }
         }
         match outcome {
-            RobotsOutcome::Unreachable(Failure::NotTried) => {
+            RobotsOutcome::Unreachable(Failure::NotTried | Failure::Closed) => {
                 if server != home {
                     self.bench.host_mut(server).errands.push_front(errand);
                 }
@@ -160,8 +160,7 @@ impl Agent {
         let of = self.rules_of_mut(home, origin);
         let was_closed = std::mem::take(&mut of.closed);
         if let Err(error) = &mut fetched.result
-            && error.failure == Failure::NotTried
-            && !fetched.contacted.is_empty()
+            && error.failure == Failure::Closed
         {
             match was_closed {
                 true => error.failure = Failure::Disconnected,

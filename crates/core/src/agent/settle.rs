@@ -78,9 +78,7 @@ impl Agent {
             Ok(answer) => self.judge_answer(index, &due, contacted, ended, answer, now, out),
             Err(error) => {
                 let failure = match error.failure {
-                    Failure::NotTried if !contacted.is_empty() && self.is_closed_again(index, &due.url) => {
-                        Failure::Disconnected
-                    }
+                    Failure::Closed if self.is_closed_again(index, &due.url) => Failure::Disconnected,
                     failure => failure,
                 };
                 let (outcome, attempts) = self.judge_failure(index, &due, failure, ended, now, out);
@@ -160,7 +158,7 @@ impl Agent {
         out: &mut Vec<Action>,
     ) -> (Outcome, u8) {
         match failure {
-            Failure::NotTried => {
+            Failure::NotTried | Failure::Closed => {
                 (Outcome::Retry { failure, status: None, not_before: now.wall }, due.attempts)
             }
             Failure::PrivateAddress => (Outcome::Failed { failure, status: None }, due.attempts),

@@ -71,7 +71,7 @@ pub(super) enum Reply {
         of: Partitions,
     },
     /// Tokens were passed on to us.
-    Granted(AgentId, Vec<(u16, u32)>),
+    Granted(AgentId, Vec<(u16, u64)>),
 }
 
 /// See the module's documentation.
@@ -116,13 +116,13 @@ pub(super) struct Site {
     pub(super) unsure_until: Option<Mono>,
     pub(super) replies: BTreeMap<Ticket, Reply>,
     /// Tokens that were passed on, and not confirmed.
-    pub(super) granting: BTreeMap<AgentId, BTreeMap<u16, u32>>,
+    pub(super) granting: BTreeMap<AgentId, BTreeMap<u16, u64>>,
     pub(super) handovers: BTreeMap<AgentId, Handover>,
     pub(super) handovers_begun: u64,
     pub(super) arriving: BTreeMap<(AgentId, (u64, u64)), Arriving>,
     pub(super) recovery: Option<Recovery>,
     /// Of each partition: up to which life of its token all that is known here is with its holder. Empty as long as that is 0.
-    recovered: Vec<u32>,
+    recovered: Vec<u64>,
     /// Pages and URLs that were passed on in this way.
     pub(super) recovered_counts: (u64, u64),
     /// How far others had come when they were last heard of.
@@ -140,8 +140,8 @@ pub(super) struct SiteMemo {
     tokens: Tokens,
     held: Partitions,
     owing: Partitions,
-    granting: Vec<(AgentId, BTreeMap<u16, u32>)>,
-    recovered: Vec<u32>,
+    granting: Vec<(AgentId, BTreeMap<u16, u64>)>,
+    recovered: Vec<u64>,
     recovered_counts: (u64, u64),
     figures: BTreeMap<AgentId, Figures>,
     outbox_from: u64,
@@ -329,7 +329,7 @@ impl Site {
         owed
     }
 
-    pub(super) fn held_with_epochs(&self) -> Vec<(u16, u32)> {
+    pub(super) fn held_with_epochs(&self) -> Vec<(u16, u64)> {
         let me = self.me();
         let tokens = self.held.iter().map(|partition| (partition, self.tokens.get(partition)));
         // Of some it may be known that they were made anew, and not yet be durable.
@@ -380,7 +380,7 @@ impl Site {
     }
 
     /// An agent has these, or has heard that others do: they need not be passed on to it any more.
-    pub(super) fn granted(&mut self, to: AgentId, tokens: &[(u16, u32)]) {
+    pub(super) fn granted(&mut self, to: AgentId, tokens: &[(u16, u64)]) {
         let Some(granting) = self.granting.get_mut(&to) else { return };
         for (partition, epoch) in tokens {
             if granting.get(partition).is_some_and(|passed| passed <= epoch) {
@@ -415,7 +415,7 @@ impl Site {
         self.refresh();
     }
 
-    pub(super) fn release_tokens(&mut self, to: AgentId, tokens: &[(u16, u32)]) {
+    pub(super) fn release_tokens(&mut self, to: AgentId, tokens: &[(u16, u64)]) {
         for (partition, epoch) in tokens {
             self.tokens.learn(*partition, Token { holder: to, epoch: *epoch });
             self.held.remove(*partition);

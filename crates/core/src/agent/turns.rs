@@ -462,6 +462,7 @@ impl Agent {
         }
         let told = self.site.turns.told.entry(from).or_default();
         *told = of.max(*told);
+        self.give_up_asking(from, now);
         let mut turns: BTreeMap<AddressKey, (bool, GateMemo)> =
             self.gates.memos(now.mono).map(|(address, gate)| (address, (false, gate))).collect();
         for address in self.has_out(now) {
@@ -471,6 +472,23 @@ impl Agent {
         let turns = turns.map(|(address, (is_out, gate))| (address, is_out, gate)).collect();
         let (members, asked) = (self.site.members.digest(), self.asks_now(now));
         self.send(from, Message::HasTurns { of, members, asked, turns }, out);
+    }
+
+    /// What was asked for at the addresses of a keeper does not count any more, and is asked for again: who has kept them before
+    /// may have given a turn that is still on its way, and the keeper is about to hear that there is none.
+    fn give_up_asking(&mut self, keeper: AgentId, now: Now) {
+        let waits = self.site.turns.held.iter().filter(|(_, held)| held.turn.is_none());
+        let its: Vec<AddressKey> =
+            waits.map(|(address, _)| *address).filter(|address| self.is_keeper(keeper, *address)).collect();
+        let since = self.site.turns.next_asked(now.mono);
+        for address in its {
+            if let Some(held) = self.site.turns.held.get_mut(&address) {
+                held.since = since;
+                if held.asked.take().is_some() {
+                    self.site.turns.to_ask.insert(address);
+                }
+            }
+        }
     }
 }
 

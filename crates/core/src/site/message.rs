@@ -42,7 +42,7 @@ pub enum Message {
         /// As in [`Message::Beat`].
         version: u64,
         /// The partitions.
-        partitions: Vec<(u16, u32)>,
+        partitions: Vec<(u16, u64)>,
         /// Others, of which it has something to give to who holds them.
         owes: Vec<u16>,
     },
@@ -117,12 +117,12 @@ pub enum Message {
     /// These tokens are passed on to the receiver.
     Grant {
         /// The partitions, and their epochs from now on.
-        tokens: Vec<(u16, u32)>,
+        tokens: Vec<(u16, u64)>,
     },
     /// It has them, durably; or they are out of date.
     Granted {
         /// As in [`Message::Grant`].
-        tokens: Vec<(u16, u32)>,
+        tokens: Vec<(u16, u64)>,
     },
     /// The sender wants its turn at addresses that the receiver keeps, or goes on to use it.
     AskTurns {

@@ -11,33 +11,40 @@ use crate::assign::PARTITIONS;
 pub struct Token {
     /// Who has it.
     pub holder: AgentId,
-    /// Rises when it is passed on, from 1, and more when it is made anew; 0 if nobody knows.
-    pub epoch: u32,
+    /// Rises when it is passed on, from 1, and more when it is made anew; 0 if nobody knows. Its highest 16 bits count how often it
+    /// was made anew, the next 32 are of who made it, and the rest counts how often it was passed on since.
+    pub epoch: u64,
 }
 
-/// How often a token may be passed on in one life. Beyond that it looks as if it had been made anew, which costs time only.
-const LIFE: u32 = 1 << 16;
+/// Bits that count how often a token is passed on in one life. Beyond that it looks as if it had been made anew, which costs time
+/// only.
+const PASSED_BITS: u32 = 16;
+/// Bits of who made it.
+const MAKER_BITS: u32 = 32;
 
 impl Token {
-    /// How often it has been made anew: so often all that was known of the partition may have been lost.
-    pub fn life(self) -> u32 {
-        self.epoch / LIFE
+    /// Of which making it is: whenever there is another, all that was known of the partition may have been lost. Where two agents
+    /// have made one at the same time, what was brought to the one is not with the other.
+    pub fn life(self) -> u64 {
+        self.epoch >> PASSED_BITS
     }
 
-    /// The same partition's, made anew for another agent.
-    pub(crate) fn anew(self, holder: AgentId) -> Token {
-        Token { holder, epoch: (self.life() + 1).saturating_mul(LIFE) }
+    /// The same partition's, made anew for another agent. Where two make one, that counts of whom chance has nearer to the partition.
+    pub(crate) fn anew(self, holder: AgentId, partition: u16) -> Token {
+        let count = (self.life() >> MAKER_BITS) + 1;
+        let maker = chance(holder, partition) >> (u64::BITS - MAKER_BITS);
+        Token { holder, epoch: (count << MAKER_BITS | maker) << PASSED_BITS }
     }
 
-    /// Whether this one counts where both were heard of: the higher epoch; and where two agents made one of the same epoch, that
-    /// of whom chance has nearer to the partition.
+    /// Whether this one counts where both were heard of: the higher epoch.
     pub(crate) fn beats(self, other: Token, partition: u16) -> bool {
-        let rank = |token: Token| {
-            let bytes = [&token.holder.0[..], &partition.to_le_bytes()].concat();
-            (token.epoch, xxhash_rust::xxh3::xxh3_64(&bytes), token.holder)
-        };
+        let rank = |token: Token| (token.epoch, chance(token.holder, partition), token.holder);
         self != other && rank(self) > rank(other)
     }
+}
+
+fn chance(agent: AgentId, partition: u16) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(&[&agent.0[..], &partition.to_le_bytes()].concat())
 }
 
 /// What is known of all tokens.
@@ -94,9 +101,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tokens_that_two_agents_make_at_once_are_of_different_lives() {
+        let old = Token { holder: AgentId::from(1), epoch: 7 };
+        let [one, other] = [2, 3].map(|agent| old.anew(AgentId::from(agent), 9));
+        assert!(one.life() != other.life() && one.life() > old.life() && other.life() > old.life());
+        assert!(one.beats(old, 9) && one.beats(other, 9) != other.beats(one, 9));
+        let passed_on = Token { holder: AgentId::from(4), epoch: one.epoch + 1 };
+        assert!(passed_on.life() == one.life() && passed_on.beats(one, 9));
+        // Whichever counts, the next one made counts more.
+        for token in [one, other, passed_on] {
+            let next = token.anew(AgentId::from(5), 9);
+            assert!([one, other, passed_on].iter().all(|token| next.beats(*token, 9)));
+        }
+    }
+
+    #[test]
     fn what_is_heard_in_any_order_comes_to_the_same() {
         let heard: Vec<(u16, Token)> = (0..200u64)
-            .map(|n| (n as u16 % 3, Token { holder: AgentId::from(n % 7), epoch: (n * n % 11) as u32 }))
+            .map(|n| (n as u16 % 3, Token { holder: AgentId::from(n % 7), epoch: n * n % 11 }))
             .collect();
         let join = |order: &mut dyn Iterator<Item = &(u16, Token)>| {
             let mut tokens = Tokens::of(&Members::default());

@@ -217,6 +217,11 @@ impl Polite {
         }
     }
 
+    /// Rules were had that a host keeps for others.
+    pub(super) fn rules_for_others(&mut self, host: &str) {
+        self.hosts.entry(host.to_owned()).or_default().rules_for_others = true;
+    }
+
     /// Whoever makes this request has lost its lease, and with it its turn at the address.
     pub(super) fn lets_go(&mut self, begin: &Begin<'_>) {
         let host = self.hosts.entry(begin.host.to_owned()).or_default();

@@ -177,7 +177,7 @@ impl Plan {
                 failed(Failure::Timeout, Meaning::UrlFailed, took)
             }
             Trouble::Reset => failed(Failure::Disconnected, Meaning::UrlFailed, Duration::ZERO),
-            Trouble::Stale => failed(Failure::NotTried, Meaning::Nothing, Duration::from_millis(2)),
+            Trouble::Stale => failed(Failure::Closed, Meaning::Nothing, Duration::from_millis(2)),
         }
     }
 }

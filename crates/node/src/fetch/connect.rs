@@ -131,7 +131,7 @@ impl Connector {
                     only_http2.clear();
                 }
                 only_http2.insert(origin.clone());
-                failed(Failure::NotTried, "the server does not speak http/1.1")
+                failed(Failure::Closed, "the server does not speak http/1.1")
             }
             _ => {
                 only_http2.remove(origin);

@@ -248,7 +248,7 @@ fn limit_received(tape: &Tape, bytes_max: Option<u64>) {
 /// What it means that no answer came.
 fn no_answer(error: &hyper::Error, received_bytes: u64, reused: bool) -> FetchError {
     let failure = match received_bytes {
-        0 if reused => Failure::NotTried,
+        0 if reused => Failure::Closed,
         0 => Failure::Disconnected,
         _ if error.is_parse() => Failure::Malformed,
         _ => Failure::Disconnected,

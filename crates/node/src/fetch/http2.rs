@@ -189,7 +189,7 @@ impl Driver {
         let failure = if self.meter.is_exceeded() || error.is_library() {
             Failure::Malformed
         } else if reused && (refused || error.is_io()) {
-            Failure::NotTried
+            Failure::Closed
         } else {
             Failure::Disconnected
         };

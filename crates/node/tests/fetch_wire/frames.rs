@@ -107,7 +107,7 @@ fn with_frames<F: Future>(
     });
     let config = FetchConfig { ca_pem: Some(authority.pem().into_bytes()), ..config };
     with_fetcher(config, |fetcher| async move {
-        assert_eq!(failure(&ask(&fetcher, &server).await), Failure::NotTried);
+        assert_eq!(failure(&ask(&fetcher, &server).await), Failure::Closed);
         test(fetcher, server).await;
     });
 }
@@ -242,15 +242,15 @@ fn a_few_frames_between_two_requests_do_no_harm() {
 /// What a server may say about a request, on a new connection and on one that was used before.
 #[test]
 fn only_what_was_not_begun_with_is_not_tried() {
-    use Failure::{Disconnected, Malformed, NotTried};
+    use Failure::{Closed, Disconnected, Malformed};
     const INTERNAL: u32 = 2;
     const REFUSED: u32 = 7;
     const CALM: u32 = 11;
     type Reply = fn(u32) -> Vec<u8>;
     let cases: [(Reply, Failure, Failure, &str); 8] = [
-        (|_| Vec::new(), Disconnected, NotTried, "closed"),
-        (|stream| reset(stream, REFUSED), Disconnected, NotTried, "refused"),
-        (|stream| goodbye(stream - 1, 0), Disconnected, NotTried, "goodbye before it"),
+        (|_| Vec::new(), Disconnected, Closed, "closed"),
+        (|stream| reset(stream, REFUSED), Disconnected, Closed, "refused"),
+        (|stream| goodbye(stream - 1, 0), Disconnected, Closed, "goodbye before it"),
         (|stream| reset(stream, INTERNAL), Disconnected, Disconnected, "reset"),
         (|stream| goodbye(stream, CALM), Disconnected, Disconnected, "goodbye after it"),
         (|_| b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), Malformed, Malformed, "not frames"),
@@ -336,7 +336,7 @@ fn servers_may_change_what_they_speak() {
         });
         let config = FetchConfig { ca_pem: Some(authority.pem().into_bytes()), ..config() };
         with_fetcher(config, |fetcher| async move {
-            assert_eq!(failure(&ask(&fetcher, &server).await), Failure::NotTried);
+            assert_eq!(failure(&ask(&fetcher, &server).await), Failure::Closed);
             assert!(ask(&fetcher, &server).await.capture.unwrap().http2);
             let outcome = ask(&fetcher, &server).await;
             match then {
@@ -344,11 +344,7 @@ fn servers_may_change_what_they_speak() {
                 None => assert!(!outcome.capture.unwrap().http2),
             }
             assert!(!ask(&fetcher, &server).await.capture.unwrap().http2);
-            assert_eq!(
-                failure(&ask(&fetcher, &server).await),
-                Failure::NotTried,
-                "HTTP/1.1 comes first again"
-            );
+            assert_eq!(failure(&ask(&fetcher, &server).await), Failure::Closed, "HTTP/1.1 comes first again");
             assert_eq!(server.connections(), 5);
         });
     }

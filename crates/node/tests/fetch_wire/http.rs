@@ -230,7 +230,7 @@ fn a_new_connection_takes_the_place_of_the_old_one() {
 #[test]
 fn a_kept_connection_that_closes_is_left_or_not_tried() {
     // Closes after the first answer, at once or when the second request comes.
-    for (at_once, expected) in [(true, None), (false, Some(Failure::NotTried))] {
+    for (at_once, expected) in [(true, None), (false, Some(Failure::Closed))] {
         let (closed, is_closed) = std::sync::mpsc::channel();
         let server = Server::new(move |mut stream, _| {
             read_request(&mut stream);

@@ -88,7 +88,7 @@ fn with_http2<F: Future>(config: FetchConfig, test: impl FnOnce(std::rc::Rc<Fetc
         FetchConfig { ca_pem: Some(authority.pem().into_bytes()), ..config },
         |fetcher| async move {
             let refused = ask(&fetcher, &server, "/").await;
-            assert_eq!(failure(&refused), Failure::NotTried, "HTTP/1.1 is what is offered first");
+            assert_eq!(failure(&refused), Failure::Closed, "HTTP/1.1 is what is offered first");
             assert_eq!(refused.fetched.contacted, [HERE]);
             test(fetcher, server).await;
         },
@@ -148,7 +148,7 @@ fn no_answer_is_the_servers_fault_only_on_a_new_connection() {
         for path in ["/refused", "/goodbye"] {
             assert_eq!(failure(&ask(&fetcher, &server, path).await), Failure::Disconnected, "{path}");
             assert_eq!(answer(&ask(&fetcher, &server, "/page").await).status, 200);
-            assert_eq!(failure(&ask(&fetcher, &server, path).await), Failure::NotTried, "{path}");
+            assert_eq!(failure(&ask(&fetcher, &server, path).await), Failure::Closed, "{path}");
         }
     });
 }

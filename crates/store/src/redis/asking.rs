@@ -145,8 +145,13 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Goes on with the round.
+    /// Goes on with the round. What was met before an error is met again.
     pub(super) fn go_round(&mut self, now: Wall, max: usize) -> Result<Visited> {
+        let hand = self.hand;
+        self.meet_hosts(now, max).inspect_err(|_| self.hand = hand)
+    }
+
+    fn meet_hosts(&mut self, now: Wall, max: usize) -> Result<Visited> {
         let mut visited = Visited { is_last: false, ..Visited::default() };
         let mut room = LOOKED_AT_MAX;
         loop {

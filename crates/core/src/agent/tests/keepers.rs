@@ -180,3 +180,27 @@ fn a_new_keeper_knows_which_turns_it_has_itself() {
     site.run(11.0);
     assert_eq!(site.given().len(), 1);
 }
+
+/// Whoever kept the address before may have given a turn that is still on its way.
+#[test]
+fn who_says_which_turns_it_has_takes_none_that_it_asked_for_before() {
+    let mut site = Site::new();
+    let address = site.address();
+    site.find_page();
+    let asked = site.asked();
+    let of = (1, 1);
+    site.hear(Message::Holds { run: of.0, version: of.1, partitions: Vec::new(), owes: Vec::new() });
+    site.hear(Message::CallTurns { of, lease: 0 });
+    assert!(site.said.iter().any(|message| matches!(message, Message::HasTurns { .. })), "{:?}", site.said);
+    let mut answer = |site: &mut Site, asked| {
+        let gate = GateMemo::default();
+        let turn = GivenTurn { address, asked, turn: Some((1, 1)), is_wanted: false, gate };
+        site.hear(Message::Turns { of, turns: vec![turn] });
+        site.in_flight.len()
+    };
+    assert_eq!(answer(&mut site, asked), 0);
+    site.run(5.0);
+    let again = site.asked();
+    assert!(again.1 > asked.1);
+    assert_eq!(answer(&mut site, again), 1);
+}

@@ -170,7 +170,7 @@ fn an_older_robots_txt_is_used_while_a_newer_one_cannot_be_had() {
 /// Nor is a robots.txt, which counts as unreachable then; what came in between counts anew.
 #[test]
 fn a_connection_that_is_closed_again_instead_of_robots_txt_backs_the_host_off() {
-    let closed = fail(Failure::NotTried);
+    let closed = fail(Failure::Closed);
     let rig = Rig::with(&[(A_ROBOTS, vec![closed.clone(); 9])]).crawl(&[A], HOUR);
     let times = rig.times(A_ROBOTS);
     about(times[1] - times[0], 1.1);

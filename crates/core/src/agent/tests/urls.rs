@@ -47,7 +47,7 @@ fn a_failing_url_has_four_attempts() {
 
 #[test]
 fn a_connection_that_had_been_closed_costs_no_attempt() {
-    let stale = fail(Failure::NotTried);
+    let stale = fail(Failure::Closed);
     let rig = Rig::with(&[(A_ROBOTS, vec![stale.clone(), status(404)]), (A, vec![stale, page(&[])])])
         .crawl(&[A], 20.0);
     let starts: Vec<f64> = rig.requests.iter().map(|(at, _)| *at).collect();
@@ -62,10 +62,19 @@ fn a_connection_that_had_been_closed_costs_no_attempt() {
 #[test]
 fn a_connection_that_is_closed_again_costs_an_attempt() {
     let rig =
-        Rig::with(&[(A_ROBOTS, vec![status(404)]), (A, vec![fail(Failure::NotTried); 9])]).crawl(&[A], DAY);
+        Rig::with(&[(A_ROBOTS, vec![status(404)]), (A, vec![fail(Failure::Closed); 9])]).crawl(&[A], DAY);
     assert_eq!(rig.times(A).len(), 5);
     let failed = Outcome::Failed { failure: Failure::Disconnected, status: None };
     assert_eq!(rig.outcome(A), Some((failed, 4)));
+}
+
+/// As when the lease of an agent ends.
+#[test]
+fn what_this_side_breaks_off_costs_no_attempt_however_often() {
+    let mut answers = vec![fail(Failure::NotTried); 9];
+    answers.push(page(&[]));
+    let rig = Rig::with(&[(A_ROBOTS, vec![status(404)]), (A, answers)]).crawl(&[A], DAY);
+    assert_eq!((rig.times(A).len(), rig.outcome(A)), (10, Some((answered(200).unwrap(), 1))));
 }
 
 #[test]

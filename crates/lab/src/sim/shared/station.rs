@@ -524,6 +524,10 @@ impl Sim<'_> {
         let is_late = self.taken.get(&partition).is_some_and(|(before, ..)| flight.exchange <= *before);
         let heard = (!is_late).then_some((flight.exchange, flight.reply.meaning));
         self.polite.ends(&flight.begin(), heard, self.now);
+        if is_late && flight.reply.meaning == Meaning::RulesForOthers {
+            // Whoever asked needs them for a host of its own.
+            self.polite.rules_for_others(&flight.host);
+        }
         self.owners.ends(&flight.host);
         if flight.reply.meaning == Meaning::Final && !flight.for_rules && !is_late {
             self.twice.answered(flight.url.as_str(), flight.exchange);
