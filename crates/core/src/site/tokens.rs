@@ -11,8 +11,8 @@ use crate::assign::PARTITIONS;
 pub struct Token {
     /// Who has it.
     pub holder: AgentId,
-    /// Rises when it is passed on, from 1, and more when it is made anew; 0 if nobody knows. Its highest 16 bits count how often it
-    /// was made anew, the next 32 are of who made it, and the rest counts how often it was passed on since.
+    /// Rises when it is passed on, from 1, and more when it is made anew; 0 if nobody knows. Its highest 16 bits count how often
+    /// it was made anew, the next 32 are of who made it, and the rest counts how often it was passed on since.
     pub epoch: u64,
 }
 
@@ -29,7 +29,8 @@ impl Token {
         self.epoch >> PASSED_BITS
     }
 
-    /// The same partition's, made anew for another agent. Where two make one, that counts of whom chance has nearer to the partition.
+    /// The same partition's, made anew for another agent. Where two make one, that counts of whom chance has nearer to the
+    /// partition.
     pub(crate) fn anew(self, holder: AgentId, partition: u16) -> Token {
         let count = (self.life() >> MAKER_BITS) + 1;
         let maker = chance(holder, partition) >> (u64::BITS - MAKER_BITS);

@@ -192,7 +192,7 @@ fn who_says_which_turns_it_has_takes_none_that_it_asked_for_before() {
     site.hear(Message::Holds { run: of.0, version: of.1, partitions: Vec::new(), owes: Vec::new() });
     site.hear(Message::CallTurns { of, lease: 0 });
     assert!(site.said.iter().any(|message| matches!(message, Message::HasTurns { .. })), "{:?}", site.said);
-    let mut answer = |site: &mut Site, asked| {
+    let answer = |site: &mut Site, asked| {
         let gate = GateMemo::default();
         let turn = GivenTurn { address, asked, turn: Some((1, 1)), is_wanted: false, gate };
         site.hear(Message::Turns { of, turns: vec![turn] });
