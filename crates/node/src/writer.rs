@@ -164,13 +164,15 @@ pub struct Writer {
     /// Written, and not yet handed over; filled by `write`, emptied by `commit`.
     waiting: Vec<Done>,
     bytes_unsynced: u64,
+    synced: Instant,
 }
 
 impl Writer {
     /// Takes over archive, journal and log, all open and recovered.
     pub fn new(archive: Archive, journal: Journal, log: FetchLog, pace: Pace) -> Writer {
         let (others, waiting) = (Vec::new(), Vec::new());
-        Writer { archive, others, journal, log, pace, waiting, bytes_unsynced: 0 }
+        let synced = Instant::now();
+        Writer { archive, others, journal, log, pace, waiting, bytes_unsynced: 0, synced }
     }
 
     /// Archives the capture and writes the record. Nothing is durable before [`Writer::commit`].
@@ -214,7 +216,7 @@ impl Writer {
     pub fn sync(&mut self) -> Result<(), WriteError> {
         self.sync_archives()?;
         self.journal.sync()?;
-        self.bytes_unsynced = 0;
+        (self.bytes_unsynced, self.synced) = (0, Instant::now());
         Ok(())
     }
 
@@ -315,7 +317,6 @@ impl Writing {
 
 fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)) -> Result<u64, WriteError> {
     let pace = writer.pace;
-    let mut synced = Instant::now();
     let mut snapshots: Option<JoinHandle<nephila_store::Result<SnapshotDone>>> = None;
     let mut open = true;
     while open {
@@ -350,7 +351,6 @@ fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)
         if let Some(job) = snapshot {
             // What a snapshot says must not outlive what it says it of.
             writer.sync()?;
-            synced = Instant::now();
             snapshots = Some(std::thread::spawn(move || job.run()));
         }
         if let Some(thread) = snapshots.take_if(|thread| !open || thread.is_finished()) {
@@ -359,9 +359,8 @@ fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        if synced.elapsed() >= pace.sync_every || writer.bytes_unsynced >= pace.sync_bytes {
+        if writer.synced.elapsed() >= pace.sync_every || writer.bytes_unsynced >= pace.sync_bytes {
             writer.sync()?;
-            synced = Instant::now();
         }
     }
     writer.close()
