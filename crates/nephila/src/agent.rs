@@ -75,7 +75,8 @@ impl Told {
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches, mistakes: Mistakes) -> Ended {
     let Told { config, seeds, identity, out } = Told::read(matches, mistakes)?;
-    let (directory, start, seeds) = Directory::open(&out, &config, &seeds)?;
+    let (mut directory, start, seeds) = Directory::open(&out, &config, &seeds)?;
+    directory.name_agent(identity.agent().as_str())?;
     let site = Site::open(&config, &directory, &seeds, identity).map_err(anyhow::Error::from)?;
     let kind = if matches.get_flag("quiet") { Kind::Quiet } else { Kind::fitting() };
     let mut display = Display::new(kind, &config);

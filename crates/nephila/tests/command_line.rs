@@ -489,6 +489,11 @@ fn agents_move_to_other_addresses() {
     assert!(!site.site("a").contains(b), "{}", site.site("a"));
     site.stop("a");
     site.stop("b");
+    // With the certificate of another, nobody would listen to it.
+    let mixed = fs::read_to_string(dir.join("b.toml")).unwrap().replace("ca/agents/b", "ca/agents/a");
+    fs::write(dir.join("mixed.toml"), mixed).unwrap();
+    let (code, _, error) = run(dir, &["agent", "--config", "mixed.toml"]);
+    assert!(code == Some(2) && error.contains("is that of agent b of its site, and"), "{error}");
     site.start(("a", "a"), a_last, &[a_last, b_last]);
     site.start(("b", "b"), b_last, &[a_last, b_last]);
     site.wait_well(&[a_last, b_last]);
@@ -559,7 +564,7 @@ fn figures_are_served_while_it_runs() {
     });
     let args = ["crawl", "http://127.0.0.1:1/", "--out", "other", "--metrics", &address];
     let (code, _, error) = run(temporary.path(), &args);
-    assert!(code == Some(1) && error.contains("choose another address for --metrics"), "{error}");
+    assert!(code == Some(1) && error.contains("choose another address with --metrics"), "{error}");
 }
 
 #[test]

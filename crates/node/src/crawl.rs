@@ -83,7 +83,7 @@ pub enum CrawlError {
     #[error("cannot listen on the control socket")]
     Control(#[source] std::io::Error),
     /// Nobody can be told the figures.
-    #[error("cannot serve figures on {0}: choose another address for --metrics")]
+    #[error("cannot serve figures on {0}: choose another address with --metrics, or `metrics` in a file")]
     Metrics(SocketAddr, #[source] std::io::Error),
     /// Nothing can be written.
     #[error(transparent)]
@@ -285,7 +285,7 @@ impl Run {
             self.settle();
             self.answer_wished();
             if let Some(reason) = self.ended {
-                self.company.say(&self.agent, display, Clock::now());
+                self.company.say(&self.agent, self.site.as_ref(), display, Clock::now());
                 return reason;
             }
             let wake = self.agent.next_wake();
@@ -311,7 +311,7 @@ impl Run {
                 () = sleep_until(wake) => self.step(Event::Wake),
                 _ = ticks.tick() => {
                     let now = Clock::now();
-                    self.company.say(&self.agent, display, now);
+                    self.company.say(&self.agent, self.site.as_ref(), display, now);
                     display.update(&self.agent.status(now), self.agent.elapsed(now));
                 }
             }

@@ -126,6 +126,20 @@ pub enum DirectoryError {
         /// The name that was given.
         is: String,
     },
+    /// It is of an agent with another name.
+    #[error(
+        "{} is that of agent {was} of its site, and the certificate says {is}: other agents know it by that name; name the \
+         `identity` of {was}, or begin in another directory with `out`",
+        .dir.display()
+    )]
+    OtherAgent {
+        /// The directory.
+        dir: PathBuf,
+        /// Its agent.
+        was: String,
+        /// The agent that was started.
+        is: String,
+    },
     /// No seed is given or recorded.
     #[error(
         "there is nothing to start from: name a URL, as in `nephila crawl https://example.org/`, or a file with --seeds"
@@ -214,6 +228,8 @@ pub struct Recorded {
     pub stop_reason: Option<StopReason>,
     /// Which agent it is of, if it is of a site.
     pub agent: Option<AgentId>,
+    /// What its certificate called it. Earlier builds did not record that.
+    agent_name: Option<String>,
 }
 
 impl Recorded {
@@ -242,8 +258,9 @@ impl Recorded {
             let read = text.parse::<AgentId>();
             read.inspect_err(|error| mistakes.add(error.to_string())).ok()
         });
+        let agent_name = note("agent_name").map(str::to_owned);
         match mistakes.check() {
-            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent }),
+            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent, agent_name }),
             Err(mistakes) => Err(DirectoryError::Damaged { path, mistakes }),
         }
     }
@@ -404,6 +421,7 @@ pub struct Directory {
     /// The part of its record that stays as it is during the run.
     settings: String,
     agent: Option<AgentId>,
+    agent_name: Option<String>,
     _lock: Lock,
 }
 
@@ -420,13 +438,16 @@ impl Directory {
         let lock = Lock::take(path)?;
         let (start, seeds) = plan(path, config, seeds)?;
         let settings = settings_text(config, &seeds);
-        let agent = match start {
-            _ if !config.is_of_site() => None,
+        let (agent, agent_name) = match start {
+            _ if !config.is_of_site() => (None, None),
             // The hash keys of the standard library are random.
-            Start::New => Some(AgentId::from(RandomState::new().hash_one(std::process::id()))),
-            Start::Resume { .. } | Start::Finished => Recorded::load(path)?.agent,
+            Start::New => (Some(AgentId::from(RandomState::new().hash_one(std::process::id()))), None),
+            Start::Resume { .. } | Start::Finished => {
+                let recorded = Recorded::load(path)?;
+                (recorded.agent, recorded.agent_name)
+            }
         };
-        let directory = Directory { path: path.to_owned(), settings, agent, _lock: lock };
+        let directory = Directory { path: path.to_owned(), settings, agent, agent_name, _lock: lock };
         if start != Start::Finished {
             if seeds.len() > URLS_MAX {
                 let lines: String = seeds.iter().map(|seed| format!("{seed}\n")).collect();
@@ -437,6 +458,21 @@ impl Directory {
         Ok((directory, start, seeds))
     }
 
+    /// Records what the agent's certificate calls it, which stays so: others know its number by that name.
+    pub fn name_agent(&mut self, name: &str) -> Result<(), DirectoryError> {
+        match &self.agent_name {
+            Some(was) if was != name => {
+                let (dir, was, is) = (self.path.clone(), was.clone(), name.to_owned());
+                Err(DirectoryError::OtherAgent { dir, was, is })
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.agent_name = Some(name.to_owned());
+                self.record(None)
+            }
+        }
+    }
+
     /// Records why the run ended.
     pub fn mark_ended(&self, reason: StopReason) -> Result<(), DirectoryError> {
         self.record(Some(reason))
@@ -445,6 +481,7 @@ impl Directory {
     fn record(&self, stop_reason: Option<StopReason>) -> Result<(), DirectoryError> {
         let ended = stop_reason.map(|reason| format!("stop_reason = \"{}\"\n", reason.name()));
         let agent = self.agent.map(|agent| format!("agent = \"{agent}\"\n"));
+        let agent_name = self.agent_name.as_ref().map(|name| format!("agent_name = {name:?}\n"));
         let version = env!("CARGO_PKG_VERSION");
         let how = match self.agent {
             Some(_) => {
@@ -453,9 +490,10 @@ impl Directory {
             None => "A crawl by nephila. `nephila crawl --out` with this directory goes on with it",
         };
         let text = format!(
-            "# {how}.\n{}\n[{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\n{}{}",
+            "# {how}.\n{}\n[{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\n{}{}{}",
             self.settings,
             agent.unwrap_or_default(),
+            agent_name.unwrap_or_default(),
             ended.unwrap_or_default()
         );
         self.replace(RECORD, &text)
@@ -570,7 +608,8 @@ pub(crate) fn turn(
     config: &Config,
 ) -> Result<Directory, DirectoryError> {
     let (settings, agent) = (settings_text(config, &recorded.seeds), recorded.agent);
-    let directory = Directory { path: path.to_owned(), settings, agent, _lock: lock };
+    let agent_name = recorded.agent_name.clone();
+    let directory = Directory { path: path.to_owned(), settings, agent, agent_name, _lock: lock };
     directory.record(recorded.stop_reason)?;
     Ok(directory)
 }

@@ -128,6 +128,12 @@ impl Site {
         self.expires_soon
     }
 
+    /// Peers to which there is no connection, and why, as far as that is known.
+    pub(crate) fn unreachable(&self) -> Vec<(String, String)> {
+        let views = self.peers.peers().into_iter().filter(|view| !view.connected);
+        views.filter_map(|view| Some((view.address, view.last_error?))).collect()
+    }
+
     /// Sends a message, which may get lost.
     pub(crate) fn send(&self, to: Recipient, message: Box<Message>) {
         // Whatever is not sent is counted there, and said again as whatever gets lost on its way.

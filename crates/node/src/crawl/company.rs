@@ -10,6 +10,7 @@ use nephila_core::time::{Mono, Now};
 
 use crate::display::{self, Display};
 use crate::report::{STORE_AWAY, differing_words, namesakes_words, waiting_words};
+use crate::site::Site;
 
 /// After how long it is said for the first time whom an agent waits for,
 const FIRST: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ pub(super) struct Company {
 
 impl Company {
     /// Says what is news.
-    pub(super) fn say(&mut self, agent: &Agent, display: &Display, now: Now) {
+    pub(super) fn say(&mut self, agent: &Agent, site: Option<&Site>, display: &Display, now: Now) {
         for of in agent.differing() {
             if self.differing.insert(of.id) {
                 let word = if of.refuses { "error" } else { "warning" };
@@ -56,6 +57,9 @@ impl Company {
         {
             self.due = Some(now.mono + EVERY);
             display.say(&display::harmless(&waiting_words(&there, &missing)));
+            for (address, error) in site.map(Site::unreachable).unwrap_or_default() {
+                display.say(&display::harmless(&format!("  {address}: {error}")));
+            }
         }
         if self.looked.is_none_or(|looked| now.mono.since(looked) >= LOOK_EVERY) {
             self.looked = Some(now.mono);
