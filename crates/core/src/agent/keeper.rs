@@ -9,7 +9,7 @@
 //! two. Of a token there is one, and only its holder passes it on. Whoever asks the wrong agent is not answered, learns who has
 //! the token, and asks again.
 //!
-//! **When a turn ends.** When its holder gives it back; the keeper asks for it as soon as others wait ([`Message::RecallTurns`]).
+//! **When a turn ends.** When its holder gives it back; the keeper asks for it as soon as others wait ([`TurnMessage::Recall`]).
 //! A holder that is silent has lost it when nothing that it began can be under way any more: it begins requests for [`LEASE`]
 //! from *before* it asked, by its own clock, and each of them ends within [`Settings::request_timeout`]; the keeper counts both
 //! from *after* it was asked, adds what clocks may differ by, and the delay of the address. A message that is late or comes
@@ -18,7 +18,7 @@
 //!
 //! **A keeper that has forgotten, and a new one.** What was given before a start, or before the token came, is not known. Until
 //! it is, no turn begins at these addresses: for as long as a silent holder may go on; or, since that is long, until all members
-//! have said which turns they have there, and what they know of the gates ([`Message::CallTurns`]); which the new keeper itself
+//! have said which turns they have there, and what they know of the gates ([`TurnMessage::Call`]); which the new keeper itself
 //! has from the old one it knows. An agent says so only when it knows that the token is where it says it to be, in that run of
 //! the keeper; from then on it takes none that was given by another keeper, or before; so what it has said stays right. All
 //! members are those of this agent's list, and each answer says by its digest that its sender has the same list: whoever has
@@ -27,7 +27,7 @@
 //!
 //! **Where agents share a store**, the keeper of an address is who has its partition in its lease, as the table says. Two may
 //! believe that they are, by what they read: whoever is asked for its turns by the later one answers only when it has read
-//! the table that says so ([`Message::CallTurns`] names the beat), and takes no turn of the other any more. All
+//! the table that says so ([`TurnMessage::Call`] names the beat), and takes no turn of the other any more. All
 //! members are those of the table that gave the keeper its partition, since nobody who comes later has a turn of an earlier one.
 //! And a turn ends with the lease of who has it: nobody asks without a valid lease, and breaks off what is in flight at its end.
 //! (One that stood still could not break it off: of the host that it asked the store knows, and it is left alone; its address
@@ -45,7 +45,7 @@ use crate::assign::partition_of_address;
 use crate::limits::KEPT_MAX;
 use crate::politeness::{GateMemo, Gates};
 use crate::record::Record;
-use crate::site::{AgentId, GivenTurn, Message, Partitions, TurnId};
+use crate::site::{AgentId, GivenTurn, Message, Partitions, TurnId, TurnMessage};
 use crate::time::{Mono, Now};
 use crate::url::AddressKey;
 
@@ -386,8 +386,8 @@ impl Agent {
         let wanted = keeper.probations.iter().filter_map(|probation| probation.holds).max();
         let (Some(wanted), Some(run)) = (wanted, keeper.run) else { return };
         let lease = self.site.shared.as_ref().and_then(|shared| shared.leases.get(self.site.me()));
-        let call =
-            Message::CallTurns { of: (run, self.site.holds), lease: lease.map_or(0, |lease| lease.number) };
+        let lease = lease.map_or(0, |lease| lease.number);
+        let call = Message::Turn(TurnMessage::Call { of: (run, self.site.holds), lease });
         for id in others.into_iter().filter(|id| keeper.answered.get(id).is_none_or(|holds| *holds < wanted))
         {
             self.send(id, call.clone(), out);

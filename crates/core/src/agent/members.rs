@@ -383,13 +383,7 @@ impl Agent {
             Message::Rules { origin, url, hops, result } => {
                 self.on_rules(&origin, &url, hops, *result, now, out);
             }
-            turns @ (Message::AskTurns { .. }
-            | Message::Turns { .. }
-            | Message::RecallTurns(_)
-            | Message::GiveTurns(_)
-            | Message::HeardTurns(_)
-            | Message::CallTurns { .. }
-            | Message::HasTurns { .. }) => self.on_turn_message(from, turns, now, out),
+            Message::Turn(turn) => self.on_turn_message(from, turn, now, out),
             Message::Granted { tokens } => self.site.granted(from, &tokens),
         }
     }

@@ -248,13 +248,7 @@ impl Agent {
             Message::Rules { origin, url, hops, result } => {
                 self.on_rules(&origin, &url, hops, *result, now, out);
             }
-            turns @ (Message::AskTurns { .. }
-            | Message::Turns { .. }
-            | Message::RecallTurns(_)
-            | Message::GiveTurns(_)
-            | Message::HeardTurns(_)
-            | Message::CallTurns { .. }
-            | Message::HasTurns { .. }) => self.on_turn_message(from, turns, now, out),
+            Message::Turn(turn) => self.on_turn_message(from, turn, now, out),
             // The others are for sites whose agents have stores of their own.
             _ => {}
         }

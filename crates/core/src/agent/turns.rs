@@ -18,7 +18,7 @@ use crate::assign::partition_of_address;
 use crate::frontier::Place;
 use crate::limits::{TURNS_AT_ONCE_MAX, TURNS_MAX};
 use crate::politeness::GateMemo;
-use crate::site::{AgentId, GivenTurn, Lease, Message, TurnId};
+use crate::site::{AgentId, GivenTurn, Lease, Message, TurnId, TurnMessage};
 use crate::time::{Mono, Now};
 use crate::url::AddressKey;
 
@@ -300,14 +300,14 @@ impl Agent {
             for (to, message) in messages {
                 match to == self.site.me() {
                     true => self.on_turn_message(to, message, now, out),
-                    false => self.send(to, message, out),
+                    false => self.send(to, Message::Turn(message), out),
                 }
             }
         }
     }
 
     /// All that there is to say about turns, by whom to.
-    fn turn_messages(&mut self, now: Now) -> Vec<(AgentId, Message)> {
+    fn turn_messages(&mut self, now: Now) -> Vec<(AgentId, TurnMessage)> {
         let mut messages = Vec::new();
         let turns = &mut self.site.turns;
         // What is given back first: it may be asked for again at once.
@@ -315,7 +315,7 @@ impl Agent {
         for (keeper, address, turn, gate) in std::mem::take(&mut turns.giving) {
             gives.entry(keeper).or_default().push((address, turn, gate));
         }
-        in_parts(gives, &mut messages, Message::GiveTurns);
+        in_parts(gives, &mut messages, TurnMessage::Over);
         if !turns.to_ask.is_empty() {
             let at = turns.next_asked(now.mono);
             turns.last_asked = at;
@@ -328,7 +328,7 @@ impl Agent {
                 }
             }
             let asked = (self.runs, at);
-            in_parts(asks, &mut messages, |turns| Message::AskTurns { asked, turns });
+            in_parts(asks, &mut messages, |turns| TurnMessage::Ask { asked, turns });
         }
         let (mut given, mut recalls) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
         let mut heard = BTreeMap::<_, Vec<_>>::new();
@@ -340,9 +340,9 @@ impl Agent {
             }
         }
         let of = (self.runs, self.site.holds);
-        in_parts(given, &mut messages, |turns| Message::Turns { of, turns });
-        in_parts(recalls, &mut messages, Message::RecallTurns);
-        in_parts(heard, &mut messages, Message::HeardTurns);
+        in_parts(given, &mut messages, |turns| TurnMessage::Given { of, turns });
+        in_parts(recalls, &mut messages, TurnMessage::Recall);
+        in_parts(heard, &mut messages, TurnMessage::Heard);
         messages
     }
 
@@ -350,27 +350,26 @@ impl Agent {
     pub(super) fn on_turn_message(
         &mut self,
         from: AgentId,
-        message: Message,
+        message: TurnMessage,
         now: Now,
         out: &mut Vec<Action>,
     ) {
         match message {
-            Message::AskTurns { asked, turns } => self.on_ask_turns(from, asked, turns, now),
-            Message::Turns { of, turns } => self.on_turns(from, of, turns, now),
-            Message::RecallTurns(turns) => self.on_recall_turns(from, turns, now),
-            Message::GiveTurns(turns) => self.on_give_turns(from, turns, now, out),
-            Message::HeardTurns(turns) => {
+            TurnMessage::Ask { asked, turns } => self.on_ask_turns(from, asked, turns, now),
+            TurnMessage::Given { of, turns } => self.on_turns(from, of, turns, now),
+            TurnMessage::Recall(turns) => self.on_recall_turns(from, turns, now),
+            TurnMessage::Over(turns) => self.on_give_turns(from, turns, now, out),
+            TurnMessage::Heard(turns) => {
                 for (address, turn) in turns {
                     if self.is_keeper(from, address) && self.site.turns.unheard.get(&address) == Some(&turn) {
                         self.site.turns.unheard.remove(&address);
                     }
                 }
             }
-            Message::CallTurns { of, lease } => self.on_call_turns(from, of, lease, now, out),
-            Message::HasTurns { of, members, asked, turns } => {
+            TurnMessage::Call { of, lease } => self.on_call_turns(from, of, lease, now, out),
+            TurnMessage::Has { of, members, asked, turns } => {
                 self.on_has_turns(from, of, members, asked, turns, now);
             }
-            _ => {}
         }
     }
 
@@ -471,7 +470,7 @@ impl Agent {
         let turns = turns.into_iter().filter(|(address, _)| self.is_keeper(from, *address));
         let turns = turns.map(|(address, (is_out, gate))| (address, is_out, gate)).collect();
         let (members, asked) = (self.site.members.digest(), self.asks_now(now));
-        self.send(from, Message::HasTurns { of, members, asked, turns }, out);
+        self.send(from, Message::Turn(TurnMessage::Has { of, members, asked, turns }), out);
     }
 
     /// What was asked for at the addresses of a keeper does not count any more, and is asked for again: who has kept them before
@@ -500,8 +499,8 @@ pub(super) fn is_worth_knowing(gate: &GateMemo, ip_delay: Duration) -> bool {
 /// Makes messages that are not too long.
 fn in_parts<T>(
     by_agent: BTreeMap<AgentId, Vec<T>>,
-    messages: &mut Vec<(AgentId, Message)>,
-    message: impl Fn(Vec<T>) -> Message,
+    messages: &mut Vec<(AgentId, TurnMessage)>,
+    message: impl Fn(Vec<T>) -> TurnMessage,
 ) {
     for (to, mut list) in by_agent {
         while !list.is_empty() {

@@ -124,44 +124,8 @@ pub enum Message {
         /// As in [`Message::Grant`].
         tokens: Vec<(u16, u64)>,
     },
-    /// The sender wants its turn at addresses that the receiver keeps, or goes on to use it.
-    AskTurns {
-        /// In which run of the sender, and when by its clock: both are said back with the turn.
-        asked: (u64, Mono),
-        /// The addresses, and the turn that it has already.
-        turns: Vec<(AddressKey, Option<TurnId>)>,
-    },
-    /// Turns at addresses that the sender keeps.
-    Turns {
-        /// Its run, and the changes of what it held in it so far.
-        of: (u64, u64),
-        /// The turns.
-        turns: Vec<GivenTurn>,
-    },
-    /// Others want these turns.
-    RecallTurns(Vec<(AddressKey, TurnId)>),
-    /// These turns are over.
-    GiveTurns(Vec<(AddressKey, TurnId, GateMemo)>),
-    /// What was said with these turns is known.
-    HeardTurns(Vec<(AddressKey, TurnId)>),
-    /// What turns do you have at addresses that the sender keeps?
-    CallTurns {
-        /// As in [`Message::Turns`].
-        of: (u64, u64),
-        /// Where agents share a store: the sender keeps them by the table of leases that its beat of this number is in.
-        lease: u64,
-    },
-    /// All that the sender has, and all that it knows of addresses which the receiver keeps.
-    HasTurns {
-        /// As in [`Message::CallTurns`].
-        of: (u64, u64),
-        /// The digest of its list of members.
-        members: u64,
-        /// As in [`Message::AskTurns`].
-        asked: (u64, Mono),
-        /// The addresses at which it has its turn or has something in flight, and others that it knows something of.
-        turns: Vec<(AddressKey, bool, GateMemo)>,
-    },
+    /// About turns at addresses.
+    Turn(TurnMessage),
     /// To an agent that would join: it was told otherwise than the sender, and is not let in.
     Differs(Terms),
     /// To an agent that would join: one of its name is at work, and it is not let in.
@@ -172,6 +136,49 @@ pub enum Message {
         id: AgentId,
         /// and where it is reached.
         at: String,
+    },
+}
+
+/// What agents tell each other about addresses: whose turn it is there, and what is known of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum TurnMessage {
+    /// The sender wants its turn at addresses that the receiver keeps, or goes on to use it.
+    Ask {
+        /// In which run of the sender, and when by its clock: both are said back with the turn.
+        asked: (u64, Mono),
+        /// The addresses, and the turn that it has already.
+        turns: Vec<(AddressKey, Option<TurnId>)>,
+    },
+    /// Turns at addresses that the sender keeps.
+    Given {
+        /// Its run, and the changes of what it held in it so far.
+        of: (u64, u64),
+        /// The turns.
+        turns: Vec<GivenTurn>,
+    },
+    /// Others want these turns.
+    Recall(Vec<(AddressKey, TurnId)>),
+    /// These turns are over.
+    Over(Vec<(AddressKey, TurnId, GateMemo)>),
+    /// What was said with these turns is known.
+    Heard(Vec<(AddressKey, TurnId)>),
+    /// What turns do you have at addresses that the sender keeps?
+    Call {
+        /// As in [`TurnMessage::Given`].
+        of: (u64, u64),
+        /// Where agents share a store: the sender keeps them by the table of leases that its beat of this number is in.
+        lease: u64,
+    },
+    /// All that the sender has, and all that it knows of addresses which the receiver keeps.
+    Has {
+        /// As in [`TurnMessage::Call`].
+        of: (u64, u64),
+        /// The digest of its list of members.
+        members: u64,
+        /// As in [`TurnMessage::Ask`].
+        asked: (u64, Mono),
+        /// The addresses at which it has its turn or has something in flight, and others that it knows something of.
+        turns: Vec<(AddressKey, bool, GateMemo)>,
     },
 }
 
@@ -198,7 +205,7 @@ pub type TurnId = (u64, u64);
 pub struct GivenTurn {
     /// The address.
     pub address: AddressKey,
-    /// As in [`Message::AskTurns`].
+    /// As in [`TurnMessage::Ask`].
     pub asked: (u64, Mono),
     /// The turn; none as long as the address is to be left alone.
     pub turn: Option<TurnId>,

@@ -17,7 +17,7 @@ pub use leases::{Beat, Lease, Leases, Refused};
 pub use members::{AgentId, Member, Members, NotAnAgentId, OtherSite};
 pub use message::{
     Figures, GivenTurn, Greeting, LinkedPage, Message, Moved, MovedHost, RulesAnswer, SeenUrl, TurnId,
-    Waiting,
+    TurnMessage, Waiting,
 };
 pub use partitions::Partitions;
 pub use terms::{Difference, Terms};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::assign::{partition_of, partition_of_address};
 use crate::politeness::GateMemo;
-use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, Terms};
+use crate::site::{AgentId, GivenTurn, Greeting, Member, Message, Terms, TurnMessage};
 
 const OTHER: u64 = 2;
 
@@ -93,16 +93,9 @@ impl Site {
                     self.step(Event::Resolved { host, answer });
                 }
                 Action::Fetch(order) => self.in_flight.push(order.fetch),
-                Action::Send { message, .. } => match *message {
-                    Message::AskTurns { .. }
-                    | Message::Turns { .. }
-                    | Message::RecallTurns(_)
-                    | Message::GiveTurns(_)
-                    | Message::HeardTurns(_)
-                    | Message::CallTurns { .. }
-                    | Message::HasTurns { .. } => self.said.push(*message),
-                    _ => {}
-                },
+                Action::Send { message, .. } if matches!(*message, Message::Turn(_)) => {
+                    self.said.push(*message)
+                }
                 _ => {}
             }
         }
@@ -128,7 +121,11 @@ impl Site {
     fn asked(&mut self) -> (u64, Mono) {
         let address = self.address();
         let asked = std::mem::take(&mut self.said).into_iter().rev().find_map(|message| match message {
-            Message::AskTurns { asked, turns } if turns.iter().any(|(of, _)| *of == address) => Some(asked),
+            Message::Turn(TurnMessage::Ask { asked, turns })
+                if turns.iter().any(|(of, _)| *of == address) =>
+            {
+                Some(asked)
+            }
             _ => None,
         });
         asked.unwrap()
@@ -138,7 +135,7 @@ impl Site {
     fn given(&mut self) -> Vec<(u64, u64)> {
         let address = self.address();
         let turns = std::mem::take(&mut self.said).into_iter().filter_map(|message| match message {
-            Message::Turns { turns, .. } => Some(turns),
+            Message::Turn(TurnMessage::Given { turns, .. }) => Some(turns),
             _ => None,
         });
         turns.flatten().filter(|given| given.address == address).filter_map(|given| given.turn).collect()
@@ -154,7 +151,7 @@ fn a_new_keeper_knows_which_turns_it_has_itself() {
     assert!(site.in_flight.is_empty(), "it is not its turn");
     let gate = GateMemo::default();
     let turn = GivenTurn { address, asked, turn: Some((1, 1)), is_wanted: false, gate };
-    site.hear(Message::Turns { of: (1, 0), turns: vec![turn] });
+    site.hear(Message::Turn(TurnMessage::Given { of: (1, 0), turns: vec![turn] }));
     assert_eq!(site.in_flight.len(), 1);
 
     // The other one passes the token of the address on.
@@ -163,13 +160,13 @@ fn a_new_keeper_knows_which_turns_it_has_itself() {
     site.hear(Message::Grant { tokens: vec![(partition, epoch)] });
     site.run(4.5);
     let of = site.said.iter().rev().find_map(|message| match message {
-        Message::CallTurns { of, .. } => Some(*of),
+        Message::Turn(TurnMessage::Call { of, .. }) => Some(*of),
         _ => None,
     });
     let (of, members) = (of.unwrap(), site.agent.site.members.digest());
     let asked = (1, Mono(7));
-    site.hear(Message::HasTurns { of, members, asked, turns: Vec::new() });
-    site.hear(Message::AskTurns { asked, turns: vec![(address, None)] });
+    site.hear(Message::Turn(TurnMessage::Has { of, members, asked, turns: Vec::new() }));
+    site.hear(Message::Turn(TurnMessage::Ask { asked, turns: vec![(address, None)] }));
     site.run(9.0);
     assert_eq!(site.given(), [], "a request of its own is in flight");
 
@@ -190,12 +187,16 @@ fn who_says_which_turns_it_has_takes_none_that_it_asked_for_before() {
     let asked = site.asked();
     let of = (1, 1);
     site.hear(Message::Holds { run: of.0, version: of.1, partitions: Vec::new(), owes: Vec::new() });
-    site.hear(Message::CallTurns { of, lease: 0 });
-    assert!(site.said.iter().any(|message| matches!(message, Message::HasTurns { .. })), "{:?}", site.said);
+    site.hear(Message::Turn(TurnMessage::Call { of, lease: 0 }));
+    assert!(
+        site.said.iter().any(|message| matches!(message, Message::Turn(TurnMessage::Has { .. }))),
+        "{:?}",
+        site.said
+    );
     let answer = |site: &mut Site, asked| {
         let gate = GateMemo::default();
         let turn = GivenTurn { address, asked, turn: Some((1, 1)), is_wanted: false, gate };
-        site.hear(Message::Turns { of, turns: vec![turn] });
+        site.hear(Message::Turn(TurnMessage::Given { of, turns: vec![turn] }));
         site.in_flight.len()
     };
     assert_eq!(answer(&mut site, asked), 0);

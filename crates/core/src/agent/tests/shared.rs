@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::{PARTITIONS, Ring, partition_of, partition_of_address};
-use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, Terms, Wishes};
+use crate::site::{AgentId, Beat, Leases, Member, Message, Partitions, Terms, TurnMessage, Wishes};
 
 const HOST: &str = "a.example";
 const ADDRESS: [u8; 4] = [93, 184, 216, 1];
@@ -374,18 +374,19 @@ fn a_turn_at_an_address_ends_with_the_lease_of_who_has_it() {
     let asked = site.fetches.len();
     assert!(asked > 3, "{asked}");
     site.said.clear();
-    let message = Box::new(Message::AskTurns { asked: (two, Mono(7)), turns: vec![(address, None)] });
+    let message =
+        Box::new(Message::Turn(TurnMessage::Ask { asked: (two, Mono(7)), turns: vec![(address, None)] }));
     site.step(Event::Message { from: site.other, name: "two".into(), message });
     live(&mut site, 18);
     let is_given = |message: &Message| match message {
-        Message::Turns { turns, .. } => turns.iter().any(|given| given.turn.is_some()),
+        Message::Turn(TurnMessage::Given { turns, .. }) => turns.iter().any(|given| given.turn.is_some()),
         _ => false,
     };
     assert!(site.said.iter().any(is_given), "{:?}", site.said);
     let asked = site.fetches.len();
     live(&mut site, 30);
     assert_eq!(site.fetches.len(), asked, "it is the other one's turn");
-    assert!(site.said.iter().any(|message| matches!(message, Message::RecallTurns(_))));
+    assert!(site.said.iter().any(|message| matches!(message, Message::Turn(TurnMessage::Recall(_)))));
     site.run(40.0);
     assert!(site.leases.get(site.other).is_none(), "it was silent and is fenced");
     assert!(site.fetches.len() > asked, "its turn has ended with its lease");

@@ -12,7 +12,7 @@ use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Failure, Pointer, Record};
 use nephila_core::scope::{Scope, ScopeKind};
 use nephila_core::settings::Settings;
-use nephila_core::site::{AgentId, Beat, Leases, Message, SiteSettings, Terms};
+use nephila_core::site::{AgentId, Beat, Leases, Message, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
 use nephila_core::url::Host;
 use nephila_node::config::Config;
@@ -461,14 +461,16 @@ impl Sim<'_> {
             return;
         };
         match &*message {
-            Message::AskTurns { asked, turns } if self.bug == Some(SharedBug::IgnoresKeepers) => {
+            Message::Turn(TurnMessage::Ask { asked, turns })
+                if self.bug == Some(SharedBug::IgnoresKeepers) =>
+            {
                 let from = (to, self.stations[to].site.me);
                 let parcel = Parcel { from, to: index, message: all_turns(*asked, turns) };
                 return self.after(Duration::from_millis(1), Happening::Parcel(parcel));
             }
             Message::Offer { .. } => self.reach("a delivery"),
-            Message::RecallTurns(_) => self.reach("a turn at an address wanted back"),
-            Message::HasTurns { turns, .. } if turns.iter().any(|(_, is_out, _)| *is_out) => {
+            Message::Turn(TurnMessage::Recall(_)) => self.reach("a turn at an address wanted back"),
+            Message::Turn(TurnMessage::Has { turns, .. }) if turns.iter().any(|(_, is_out, _)| *is_out) => {
                 self.reach("turns told to a keeper that did not know");
             }
             _ => {}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nephila_core::politeness::GateMemo;
-use nephila_core::site::{AgentId, GivenTurn, Message, TurnId};
+use nephila_core::site::{AgentId, GivenTurn, Message, TurnId, TurnMessage};
 use nephila_core::time::Mono;
 use nephila_core::url::AddressKey;
 
@@ -26,7 +26,10 @@ pub(in crate::sim) fn all_turns(asked: (u64, Mono), wanted: &[(AddressKey, Optio
         is_wanted: false,
         gate: GateMemo::default(),
     };
-    Box::new(Message::Turns { of: (u64::MAX, 0), turns: wanted.iter().map(given).collect() })
+    Box::new(Message::Turn(TurnMessage::Given {
+        of: (u64::MAX, 0),
+        turns: wanted.iter().map(given).collect(),
+    }))
 }
 
 pub(in crate::sim) struct Network {

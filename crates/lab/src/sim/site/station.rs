@@ -10,7 +10,7 @@ use nephila_core::agent::{
 };
 use nephila_core::assign::{partition_of, partition_of_address};
 use nephila_core::record::{Failure, Found, Record};
-use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms};
+use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
 use nephila_core::url::{AddressKey, Host, Url, identify};
 use nephila_disk::SimDisk;
@@ -312,12 +312,12 @@ impl Sim<'_> {
         };
         let Some(to) = self.stations.iter().position(is_it) else { return };
         match (self.bug, &mut *message) {
-            (Some(SiteBug::IgnoresKeepers), Message::AskTurns { asked, turns }) => {
+            (Some(SiteBug::IgnoresKeepers), Message::Turn(TurnMessage::Ask { asked, turns })) => {
                 let from = (to, self.stations[to].site.me);
                 let parcel = Parcel { from, to: index, message: all_turns(*asked, turns) };
                 return self.after(Duration::from_millis(1), Happening::Parcel(parcel));
             }
-            (Some(SiteBug::ForgetsTurns), Message::HasTurns { turns, .. }) => {
+            (Some(SiteBug::ForgetsTurns), Message::Turn(TurnMessage::Has { turns, .. })) => {
                 turns.iter_mut().for_each(|(_, is_out, _)| *is_out = false);
             }
             _ => {}
@@ -330,11 +330,13 @@ impl Sim<'_> {
             Message::Move { .. } => self.reach("a handover"),
             Message::MoveAgain { .. } => self.reach("a handover begun again"),
             Message::Deliver { .. } => self.reach("a delivery"),
-            Message::RecallTurns(_) => self.reach("a turn at an address wanted back"),
-            Message::GiveTurns(_) if self.stations[index].back_after.is_some() => {
+            Message::Turn(TurnMessage::Recall(_)) => self.reach("a turn at an address wanted back"),
+            Message::Turn(TurnMessage::Over(_)) if self.stations[index].back_after.is_some() => {
                 self.reach("turns given back at a stop");
             }
-            Message::HasTurns { ref turns, .. } if turns.iter().any(|(_, is_out, _)| *is_out) => {
+            Message::Turn(TurnMessage::Has { ref turns, .. })
+                if turns.iter().any(|(_, is_out, _)| *is_out) =>
+            {
                 self.reach("turns told to a keeper that did not know");
             }
             _ => {}
