@@ -131,7 +131,8 @@ impl Record {
     pub fn is_for_others(&self) -> bool {
         matches!(
             self,
-            Record::Members(_)
+            Record::RunStarted { .. }
+                | Record::Members(_)
                 | Record::Tokens(_)
                 | Record::Released { .. }
                 | Record::Moved { .. }

@@ -39,6 +39,11 @@ impl Lost {
         }
     }
 
+    /// A power cut has taken back that a URL is done.
+    pub(super) fn taken_back(&mut self, url: &str) {
+        self.settled.remove(url);
+    }
+
     /// The URLs of which somebody was told that they are done.
     pub(super) fn settled(&self) -> impl Iterator<Item = &String> {
         self.settled.keys()

@@ -258,18 +258,17 @@ impl Polite {
         }
     }
 
-    /// All that the kernel has is on the disk.
-    pub(super) fn synced(&mut self) {
+    /// All that the kernel has of a process is on the disk; `its` says which requests were its.
+    pub(super) fn synced(&mut self, its: &dyn Fn(Exchange) -> bool) {
         let raise = |level: &mut Level| {
             if *level == Level::Kernel {
                 *level = Level::Disk;
             }
         };
-        self.hosts.values_mut().flat_map(|host| &mut host.facts).for_each(|fact| raise(&mut fact.level));
-        self.addresses
-            .values_mut()
-            .flat_map(|address| &mut address.closed)
-            .for_each(|closed| raise(&mut closed.1));
+        let facts = self.hosts.values_mut().flat_map(|host| &mut host.facts);
+        facts.filter(|fact| its(fact.exchange)).for_each(|fact| raise(&mut fact.level));
+        let closed = self.addresses.values_mut().flat_map(|address| &mut address.closed);
+        closed.filter(|closed| its(closed.0)).for_each(|closed| raise(&mut closed.1));
         self.blocked.values_mut().for_each(raise);
     }
 

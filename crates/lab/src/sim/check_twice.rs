@@ -32,8 +32,10 @@ impl Twice {
         }
     }
 
-    pub(super) fn synced(&mut self) {
-        for (_, level) in self.answered.values_mut().filter(|(_, level)| *level == Level::Kernel) {
+    /// All that the kernel has of a process is on the disk; `its` says which requests were its.
+    pub(super) fn synced(&mut self, its: &dyn Fn(Exchange) -> bool) {
+        let of_kernel = self.answered.values_mut().filter(|(_, level)| *level == Level::Kernel);
+        for (_, level) in of_kernel.filter(|(exchange, _)| its(*exchange)) {
             *level = Level::Disk;
         }
     }

@@ -29,6 +29,13 @@ impl Copies {
         }
     }
 
+    /// A power cut has taken back what came of a URL.
+    pub(super) fn taken_back(&mut self, agent: AgentId, url: &str) {
+        if let Some(agents) = self.of.get_mut(url) {
+            agents.remove(&agent);
+        }
+    }
+
     /// An agent has lost its disk.
     pub(super) fn lost(&mut self, agent: AgentId) {
         self.of.values_mut().for_each(|agents| {

@@ -12,6 +12,8 @@ const FAULTS: (u64, u64) = (22, 20);
 pub(super) enum Fault {
     /// A process ends, and comes back on its disk.
     Kill { station: usize, back_after: Duration },
+    /// A machine loses its power, and what its disk had not been told to keep.
+    PowerCut { station: usize, back_after: Duration },
     /// A process is asked to end, and comes back.
     Stop { station: usize, back_after: Duration },
     /// An agent is lost with its disk, and forgotten; another one comes in its place.
@@ -30,6 +32,7 @@ impl Fault {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Fault::Kill { .. } => "kill",
+            Fault::PowerCut { .. } => "power cut",
             Fault::Stop { .. } => "stop",
             Fault::Lose { .. } => "loss",
             Fault::Forget { .. } => "forgotten",
@@ -42,6 +45,7 @@ impl Fault {
     /// The same for the next station that is up.
     pub(super) fn turned(mut self, stations: usize, is_up: impl Fn(usize) -> bool) -> Fault {
         if let Fault::Kill { station, .. }
+        | Fault::PowerCut { station, .. }
         | Fault::Stop { station, .. }
         | Fault::Lose { station, .. }
         | Fault::Pause { station, .. } = &mut self
@@ -56,6 +60,7 @@ impl Fault {
     pub(super) fn lasts(&self) -> Duration {
         match self {
             Fault::Kill { back_after: lasts, .. }
+            | Fault::PowerCut { back_after: lasts, .. }
             | Fault::Stop { back_after: lasts, .. }
             | Fault::Lose { back_after: lasts, .. }
             | Fault::Forget { back_after: lasts, .. }
@@ -101,6 +106,17 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
             let back_after = Duration::from_secs(25 + random.below(300));
             let station = random.below(stations as u64) as usize;
             faults.push((at, Fault::Forget { station, back_after }));
+        }
+    }
+    let mut random = Random::fork(seed, "power cuts of a site");
+    if random.percent(40) {
+        for _ in 0..1 + random.below(5) {
+            let at = Duration::from_millis(random.below(within.as_millis() as u64));
+            // No machine comes back faster than this.
+            let back_after =
+                Duration::from_millis([2_000, 30_000][random.below(2) as usize] + random.below(5_000));
+            let station = random.below(stations as u64) as usize;
+            faults.push((at, Fault::PowerCut { station, back_after }));
         }
     }
     faults

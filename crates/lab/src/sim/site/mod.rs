@@ -1,5 +1,5 @@
 //! A whole site under virtual time: agents with stores of their own, on one web, over a network that loses, delays, doubles and
-//! reorders, while they are killed, paused, cut off, added and taken away.
+//! reorders, while they are killed, lose their power, are paused, cut off, added and taken away.
 //!
 //! Agents, stores, archives and writers are the real ones, as for one agent; how each performs its actions is in `station`. What
 //! goes wrong, and when, is drawn from the seed before the run (`faults`). When the last fault is over, the site has an hour to
@@ -108,6 +108,8 @@ struct Sim<'a> {
     has_lost: bool,
     /// An agent was forgotten, or may be, and its hosts taken over: pages may be fetched again.
     has_forgotten: bool,
+    /// A machine has lost its power: what its disk had not been told to keep it may have kept all the same.
+    has_cut_power: bool,
     copies: Copies,
     trace: Trace<'a>,
     report: Report,
@@ -178,6 +180,7 @@ impl<'a> Sim<'a> {
             trouble_end: Mono(0),
             has_lost: false,
             has_forgotten: times_out,
+            has_cut_power: false,
             copies: Copies::default(),
             trace,
             report: Report::default(),
@@ -321,7 +324,8 @@ impl<'a> Sim<'a> {
         // What would have no effect strikes another one.
         let fault = fault.turned(self.stations.len(), is_up);
         let took_effect = match fault {
-            Fault::Kill { station, back_after } => self.kill(station, back_after),
+            Fault::Kill { station, back_after } => self.crash(station, Crash::Kill, back_after),
+            Fault::PowerCut { station, back_after } => self.crash(station, Crash::Power, back_after),
             Fault::Stop { station, back_after } => {
                 let is_up = is_up(station);
                 if is_up {
@@ -360,14 +364,25 @@ impl<'a> Sim<'a> {
     }
 
     /// Ends a process without a chance to do anything about it.
-    fn kill(&mut self, index: usize, back_after: Duration) -> bool {
+    fn crash(&mut self, index: usize, crash: Crash, back_after: Duration) -> bool {
         let clock = self.clock(index);
         let station = &mut self.stations[index];
         let Some(process) = station.process.take() else { return false };
         station.life += 1;
         (station.is_paused, station.back_after) = (false, None);
         station.missed.clear();
-        station.disk = station.disk.kill();
+        let unsynced = std::mem::take(&mut station.unsynced);
+        match crash {
+            Crash::Kill => station.disk = station.disk.kill(),
+            Crash::Power => {
+                self.has_cut_power = true;
+                station.disk = station.disk.power_cut();
+                for url in &unsynced {
+                    self.lost.taken_back(url);
+                    self.copies.taken_back(station.site.me, url);
+                }
+            }
+        }
         let view = process.agent.site_view(clock);
         let unheard = std::mem::take(&mut station.unheard);
         for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
@@ -387,8 +402,8 @@ impl<'a> Sim<'a> {
             self.count_run_out(view.turns_run_out);
         }
         let theirs = |exchange: Exchange| self.owners.asked_by(exchange) == Some(index);
-        self.polite.crashed(Crash::Kill, &theirs);
-        self.twice.crashed(Crash::Kill, &theirs);
+        self.polite.crashed(crash, &theirs);
+        self.twice.crashed(crash, &theirs);
         self.after(back_after, Happening::Restart(index));
         self.move_away(index, process.agent.members().next().is_some());
         true
@@ -418,7 +433,7 @@ impl<'a> Sim<'a> {
 
     /// Takes an agent away for good, with its disk.
     fn lose(&mut self, index: usize, back_after: Duration) -> bool {
-        if !self.kill(index, back_after) {
+        if !self.crash(index, Crash::Kill, back_after) {
             return false;
         }
         (self.has_lost, self.has_forgotten) = (true, true);
@@ -469,7 +484,7 @@ impl<'a> Sim<'a> {
 
     /// Takes an agent away that comes back after it was forgotten.
     fn kill_and_forget(&mut self, index: usize, back_after: Duration) -> bool {
-        if !self.kill(index, back_after) {
+        if !self.crash(index, Crash::Kill, back_after) {
             return false;
         }
         self.has_forgotten = true;
@@ -634,8 +649,9 @@ impl<'a> Sim<'a> {
                     Some(_) => {}
                 }
             }
-            // Whoever settled it may have handed its host over since.
-            let is_settled = found.is_some() || self.lost.was_settled(url);
+            // Whoever settled it may have handed its host over since; what a power cut might have taken back may have been kept.
+            let is_kept = self.has_cut_power && is_seen;
+            let is_settled = found.is_some() || self.lost.was_settled(url) || is_kept;
             if self.has_lost && !is_seen && !self.copies.has(url) {
                 lost_urls += 1;
                 if let Some(page) = self.copies.lead_to(&self.plan, url) {

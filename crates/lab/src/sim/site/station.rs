@@ -24,7 +24,7 @@ use nephila_store::{Exported, KnownState, OwnStore, Store};
 use super::super::check_lost;
 use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, Process, broken};
-use super::super::levels::Level;
+use super::super::levels::{Crash, Exchange, Level};
 use super::super::random::Random;
 use super::super::web::{HostPlan, Meaning, Reply};
 use super::super::{Promise, SiteBug};
@@ -46,6 +46,8 @@ pub(super) struct Station {
     pub(super) is_paused: bool,
     /// Requests that were answered and of which the process has not heard.
     pub(super) unheard: BTreeSet<FetchId>,
+    /// URLs that are done by records which a power cut may take back.
+    pub(super) unsynced: Vec<String>,
     /// What it could not be told while it stood still.
     pub(super) missed: VecDeque<ToProcess>,
     /// How wrong its calendar is.
@@ -62,6 +64,16 @@ fn address(index: usize) -> String {
 }
 
 impl Station {
+    fn note_unsynced(&mut self, durable: &[Done]) {
+        for done in durable {
+            if let Record::Settled(settled) = &*done.record
+                && settled.outcome.is_final()
+            {
+                self.unsynced.push(settled.url.clone());
+            }
+        }
+    }
+
     /// Agent `index` of a site that begins with the first `founders`.
     pub(super) fn new(
         seed: u64,
@@ -92,6 +104,7 @@ impl Station {
             process: None,
             is_paused: false,
             unheard: BTreeSet::new(),
+            unsynced: Vec::new(),
             missed: VecDeque::new(),
             skew_ms,
             clock,
@@ -297,7 +310,7 @@ impl Sim<'_> {
                         return Err((Promise::Bounded, format!("agent {index} ends: {}", reason.name())));
                     };
                     self.sync(index)?;
-                    self.kill(index, back_after);
+                    self.crash(index, Crash::Kill, back_after);
                 }
             }
         }
@@ -490,7 +503,13 @@ impl Sim<'_> {
         process.commit_due = false;
         let durable = process.writer.commit().map_err(|error| (Promise::Bounded, error.to_string()))?;
         let end = process.writer.end();
+        // What others count on was synced, and all before it.
+        let is_synced = durable.iter().any(|done| done.record.is_for_others());
+        self.stations[index].note_unsynced(&durable);
         self.durable(index, durable)?;
+        if is_synced {
+            self.is_synced(index);
+        }
         if !self.random.percent(5) {
             return Ok(());
         }
@@ -548,6 +567,16 @@ impl Sim<'_> {
     pub(super) fn sync(&mut self, index: usize) -> Result<(), Broken> {
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         process.sync_due = false;
-        process.writer.sync().map_err(|error| (Promise::Bounded, error.to_string()))
+        process.writer.sync().map_err(|error| (Promise::Bounded, error.to_string()))?;
+        self.is_synced(index);
+        Ok(())
+    }
+
+    /// All that the kernel has of an agent is on its disk.
+    fn is_synced(&mut self, index: usize) {
+        self.stations[index].unsynced.clear();
+        let its = |exchange: Exchange| self.owners.asked_by(exchange) == Some(index);
+        self.polite.synced(&its);
+        self.twice.synced(&its);
     }
 }
