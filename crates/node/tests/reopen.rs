@@ -45,6 +45,8 @@ fn write(writer: &mut Writer, record: Record, capture: Option<Captured>) {
 fn run(disk: &SimDisk, refetch_missing: bool, pages: &[&str]) -> Writer {
     let mut writer = open(disk, refetch_missing).unwrap().writer;
     write(&mut writer, Record::RunStarted { at: NOW }, None);
+    // That is synced, and no page is there before.
+    writer.commit().unwrap();
     for page in pages {
         let settled = settled(format!("http://a.example/{page}"));
         let capture = captured(0);
