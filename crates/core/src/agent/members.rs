@@ -170,7 +170,7 @@ impl Agent {
             self.look_for_moved(out);
         }
         self.forget_silent(now, out);
-        if self.site.unsure_until.is_some_and(|until| now.mono >= until) && self.all_are_heard(now) {
+        if self.site.unsure_until.is_some_and(|until| now.mono >= until) && self.all_well_are_heard(now) {
             self.site.unsure_until = None;
         }
         self.grant_again(out);
@@ -258,7 +258,7 @@ impl Agent {
         for (heir, tokens) in orphans {
             self.send(heir, Message::Orphans(tokens), out);
         }
-        if mine.is_empty() || !self.all_are_heard(now) {
+        if mine.is_empty() || !self.all_are_heard() {
             return;
         }
         for (partition, _) in &mine {
@@ -269,11 +269,14 @@ impl Agent {
     }
 
     /// Whether all that are well have said what they hold.
-    fn all_are_heard(&self, now: Now) -> bool {
-        let is_heard = |id: AgentId| {
-            !self.site.is_well(id, now.mono) || self.site.peers.get(&id).is_some_and(Peer::is_heard)
-        };
-        self.site.others().all(is_heard)
+    fn all_well_are_heard(&self, now: Now) -> bool {
+        self.site.others().all(|id| !self.site.is_well(id, now.mono) || self.site.is_heard(id))
+    }
+
+    /// Whether all have, those that are silent by now too: one of them may have had a token from who is gone, and this agent not
+    /// have been there to hear of it.
+    fn all_are_heard(&self) -> bool {
+        self.site.others().all(|id| self.site.is_heard(id))
     }
 
     /// Another agent knows of tokens whose holders are gone.

@@ -329,6 +329,11 @@ impl Site {
         owed
     }
 
+    /// Whether another agent has said what it holds, as far as it has said that there is something to say.
+    pub(super) fn is_heard(&self, id: AgentId) -> bool {
+        self.peers.get(&id).is_some_and(Peer::is_heard)
+    }
+
     pub(super) fn held_with_epochs(&self) -> Vec<(u16, u64)> {
         let me = self.me();
         let tokens = self.held.iter().map(|partition| (partition, self.tokens.get(partition)));

@@ -650,9 +650,9 @@ impl<'a> Sim<'a> {
                 }
             }
             // Whoever settled it may have handed its host over since; what a power cut might have taken back may have been kept.
-            let is_kept = self.has_cut_power && is_seen;
+            let is_kept = self.has_cut_power && (is_seen || found.is_some());
             let is_settled = found.is_some() || self.lost.was_settled(url) || is_kept;
-            if self.has_lost && !is_seen && !self.copies.has(url) {
+            if self.has_lost && !is_seen && !is_kept && !self.copies.has(url) {
                 lost_urls += 1;
                 if let Some(page) = self.copies.lead_to(&self.plan, url) {
                     return Err(lost(format!("{url} is not crawled, and {page} leads there")));
