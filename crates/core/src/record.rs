@@ -81,7 +81,7 @@ pub enum Record {
 /// What was still known of partitions that were lost with an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovered {
-    /// The partitions, and how often their tokens had been made anew.
+    /// The partitions, and the lives of their tokens.
     pub partitions: Vec<(u16, u64)>,
     /// Pages that had been fetched here,
     pub pages: u64,

@@ -30,7 +30,7 @@ const MET_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Recovery {
     targets: BTreeMap<AgentId, Target>,
-    /// How often the token of each partition had been made anew when it began.
+    /// The life of the token of each partition when it began.
     lives: Vec<u64>,
     reading: Reading,
     /// The place of the last record when it began: what came later goes to the holders of today by itself.

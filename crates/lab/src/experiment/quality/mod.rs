@@ -20,7 +20,7 @@ use self::orders::Order;
 use super::plot::{self, Line};
 use super::{Outcome, Setup};
 
-/// What the order that crawls use must reach.
+/// What an order must reach that uses nothing but what a crawler knows at that moment.
 const AREA_MIN: f64 = 0.66;
 /// Points of a curve that are drawn.
 const POINTS: usize = 200;
