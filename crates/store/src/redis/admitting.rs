@@ -57,11 +57,6 @@ struct Deciding {
     /// and to what limits keep out.
     kept_out: Vec<(u32, Vec<u8>)>,
     plan: Plan,
-    /// What its partition comes to then: so much more of URLs and of what is kept out,
-    known: u64,
-    over: Over,
-    /// and so much less.
-    readmitted: Over,
 }
 
 impl RedisStore {
@@ -187,9 +182,6 @@ impl RedisStore {
                 queued: Vec::new(),
                 kept_out: Vec::new(),
                 plan: Plan::default(),
-                known: 0,
-                over: Over::default(),
-                readmitted: Over::default(),
             });
         }
         let answers = self.cluster.get_mut().read_some(commands)?;
@@ -230,12 +222,11 @@ impl RedisStore {
             Limit::Depth
         } else if record.known >= limits.max_host_pages {
             Limit::Host
-        } else if self.total.known >= limits.max_urls {
+        } else if self.total.known + deciding.plan.added.known >= limits.max_urls {
             Limit::Urls
         } else {
             record.known += 1;
-            deciding.known += 1;
-            self.total.known += 1;
+            deciding.plan.added.known += 1;
             self.tell_new(&offer.host);
             return deciding.enqueue(offer);
         };
@@ -246,8 +237,7 @@ impl RedisStore {
         self.said.over.depth += over.depth;
         self.said.over.host += over.host;
         self.said.over.urls += over.urls;
-        self.total.over += over;
-        deciding.over += over;
+        deciding.plan.added.over += over;
         Ok(())
     }
 
@@ -306,8 +296,7 @@ impl RedisStore {
     }
 
     fn commit_decided(&mut self, deciding: Deciding) -> Result<()> {
-        let Deciding { host, record, changed, queued, kept_out, mut plan, known, over, readmitted, .. } =
-            deciding;
+        let Deciding { host, record, changed, queued, kept_out, mut plan, .. } = deciding;
         if changed.is_empty() && kept_out.is_empty() && plan.words() == 0 {
             return Ok(());
         }
@@ -330,11 +319,6 @@ impl RedisStore {
             plan.push(key, entries);
         }
         let number = partition_of(&host);
-        if let Some(partition) = self.partitions.get_mut(&number) {
-            partition.sums.known += known;
-            partition.sums.over -= readmitted;
-            partition.sums.over += over;
-        }
         // The record may have become that of a host that is not new any more.
         let is_new = self.hosts.get(&host).is_none_or(|record| record.is_new);
         self.commit(number, plan, vec![(host, HostRecord { is_new, ..record })])
@@ -451,13 +435,12 @@ impl RedisStore {
             // They are counted anew, and in the same commit they are where they belong then.
             let unserved = self.decide_batch(&batch, &mut |deciding| {
                 deciding.record.kept_out.drop_first(entries, entries);
-                deciding.readmitted = over;
+                deciding.plan.removed.over = over;
                 deciding.plan.remove(key.clone());
             })?;
             if !unserved.is_empty() {
                 return Err(Error::Unavailable { what: "slots are not served", seconds: 0 });
             }
-            self.total.over -= over;
         }
         Ok(())
     }

@@ -222,9 +222,13 @@ impl Cluster {
     }
 
     /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::confirm`].
-    pub(super) fn commit(&mut self, slot: u16, command: &Cmd) -> Result<()> {
+    pub(super) fn commit(&mut self, slot: u16, command: &Cmd) {
         self.figures.commits += 1;
         self.unsent.push(Sent { slot, packed: command.get_packed_command(), read: None });
+    }
+
+    /// Makes room for another commit. An error if there is none.
+    pub(super) fn make_room(&mut self) -> Result<()> {
         if self.unsent.len() + self.unwaited.len() < COMMITS_MAX {
             return Ok(());
         }

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 
 use redis::{Cmd, cmd};
 
+use super::values::{Entry, Sums};
+
 /// KEYS: the partition, and all that is written. ARGV: epoch and version of the partition, its new sums, and then for each
 /// thing to write the command, the number of its key, how many words follow, and these.
 ///
@@ -36,9 +38,16 @@ return 1
 /// Words of one command at most: the script has them all on its stack.
 const WORDS_MAX: usize = 1_000;
 
-/// What is to be written to a partition at once.
+/// What is to be written to a partition at once. All that it comes to is in it, so that one that cannot be made to the end
+/// leaves nothing behind.
 #[derive(Default)]
 pub(super) struct Plan {
+    /// What the partition comes to then: so much more,
+    pub(super) added: Sums,
+    /// and so much less.
+    pub(super) removed: Sums,
+    /// What it makes of leaves of its host.
+    pub(super) leaves: HashMap<u32, Vec<(u64, Entry)>>,
     keys: Vec<String>,
     numbers: HashMap<String, usize>,
     words: Vec<Vec<u8>>,

@@ -451,7 +451,7 @@ impl RedisStore {
             match known {
                 None => {
                     record.known += 1;
-                    self.count(number, |sums| sums.known += 1)?;
+                    plan.added.known += 1;
                 }
                 Some(Seen::Done(_)) => continue,
                 // Its entry in the queue does not count any more.
@@ -461,14 +461,14 @@ impl RedisStore {
                 }
             }
             record.settled += 1;
-            self.count(number, |sums| sums.settled += 1)?;
+            plan.added.settled += 1;
             let bucket = self.keys.bucket(host, bucket_of(&print, record.buckets));
             plan.set_field(bucket, &print, pack(&Seen::Done(place))?);
         }
         let hosts = vec![MovedHost { host: host.clone(), memo: None, seen }];
         let moved = Record::Moved { from, moved: Moved { hosts, ..Moved::default() } };
         self.plan_record(place, &moved, &mut plan)?;
-        self.count(number, |sums| sums.records += 1)?;
+        plan.added.records += 1;
         self.commit(number, plan, vec![(host.clone(), record)])
     }
 }

@@ -95,7 +95,7 @@ impl RedisStore {
         let bucket = self.keys.bucket(&host, bucket_of(&print.0, record.buckets));
         plan.set_field(bucket, &print.0, pack(&Seen::Tried(place))?);
         record.settled = record.settled.saturating_sub(1);
-        self.count(number, |sums| sums.settled = sums.settled.saturating_sub(1))?;
+        plan.removed.settled += 1;
         self.commit(number, plan, vec![(host, record)])?;
         Ok(true)
     }

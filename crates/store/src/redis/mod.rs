@@ -128,8 +128,6 @@ pub struct RedisStore {
     recent: Recent,
     /// What was taken and not handed over, because that was not confirmed.
     handed: HashMap<Host, Taken>,
-    /// What the commit that is being planned makes of leaves of its host.
-    leaves: HashMap<u32, Vec<(u64, Entry)>>,
     /// What is known of URLs that are about to be settled, and whether they were handed over.
     looked_up: HashMap<[u8; 12], (Option<Seen>, Option<Entry>)>,
     /// The pages of records that were asked for lately.
@@ -196,7 +194,6 @@ impl RedisStore {
             // The hash keys of the standard library are random.
             recent: Recent::new(options.hash_key.unwrap_or_else(|| RandomState::new().hash_one(0))),
             handed: HashMap::new(),
-            leaves: HashMap::new(),
             looked_up: HashMap::new(),
             pages: HashMap::new(),
             writers: RefCell::default(),
@@ -408,9 +405,14 @@ impl RedisStore {
         self.hosts.get(host).cloned().ok_or_else(|| senseless("a host is missing"))
     }
 
-    /// Commits a plan of a partition together with the records of hosts of it.
+    /// Commits a plan of a partition together with the records of hosts of it. After an error nothing of it was done.
     fn commit(&mut self, number: u16, mut plan: Plan, changed: Vec<(Host, HostRecord)>) -> Result<()> {
+        self.cluster.get_mut().make_room()?;
         let mut partition = *self.partition(number)?;
+        for sums in [&mut partition.sums, &mut self.total] {
+            sums.add(&plan.added);
+            sums.subtract(&plan.removed);
+        }
         for (host, record) in &changed {
             if record.is_new {
                 let chunk = partition.sums.names / values::CHUNK_ENTRIES as u64;
@@ -429,18 +431,10 @@ impl RedisStore {
             plan.command(self.cluster.get_mut().sha(), &key, partition.epoch, partition.version, &sums);
         partition.version += 1;
         self.partitions.insert(number, partition);
-        self.leaves.clear();
         for (host, record) in changed {
             self.hosts.insert(host, HostRecord { epoch: partition.epoch, is_new: false, ..record });
         }
-        self.cluster.get_mut().commit(number, &command)
-    }
-
-    /// Changes what a partition comes to, and all of them.
-    fn count(&mut self, number: u16, change: impl Fn(&mut Sums)) -> Result<()> {
-        let partition = self.partitions.get_mut(&number).ok_or(Error::Fenced { partition: number })?;
-        change(&mut partition.sums);
-        change(&mut self.total);
+        self.cluster.get_mut().commit(number, &command);
         Ok(())
     }
 

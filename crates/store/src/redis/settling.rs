@@ -48,7 +48,7 @@ impl RedisStore {
         if self.counts && matches!(record, Record::Settled(_) | Record::Robots(_) | Record::Host(_)) {
             self.plan_totals(number, &mut plan, |totals| totals.count(record))?;
         }
-        self.count(number, |sums| sums.records += 1)?;
+        plan.added.records += 1;
         self.commit(number, plan, changed)?;
         Ok(place)
     }
@@ -172,7 +172,7 @@ impl RedisStore {
         plan: &mut Plan,
     ) -> Result<Option<(Host, HostRecord)>> {
         let Some((host, print)) = identify(&settled.url) else { return Ok(None) };
-        let (print, number) = (print.0, partition_of(&host));
+        let print = print.0;
         let mut record = self.loaded(&host)?;
         let (seen, taken) = self.seen_and_taken(&host, &record, &print)?;
         let mut redirects = 0;
@@ -181,7 +181,7 @@ impl RedisStore {
                 // It is known whatever the limits say.
                 self.make_room(&host, &mut record, 1)?;
                 record.known += 1;
-                self.count(number, |sums| sums.known += 1)?;
+                plan.added.known += 1;
             }
             (Some(_), Some(entry)) => {
                 redirects = entry.redirects;
@@ -210,11 +210,11 @@ impl RedisStore {
         match (was_done, matches!(seen, Seen::Done(_))) {
             (false, true) => {
                 record.settled += 1;
-                self.count(number, |sums| sums.settled += 1)?;
+                plan.added.settled += 1;
             }
             (true, false) => {
                 record.settled -= 1;
-                self.count(number, |sums| sums.settled -= 1)?;
+                plan.removed.settled += 1;
             }
             _ => {}
         }

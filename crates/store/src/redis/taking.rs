@@ -66,11 +66,11 @@ impl RedisStore {
             let via = self.pages.get(&entry.found_in).cloned().flatten();
             due.push(entry.due(via)?);
         }
-        self.handed.insert(host.clone(), Taken { host: host.clone(), due, left, next, memo });
-        if plan.words() == 0 {
-            return Ok(());
+        if plan.words() > 0 {
+            self.commit(partition_of(host), plan, vec![(host.clone(), record)])?;
         }
-        self.commit(partition_of(host), plan, vec![(host.clone(), record)])
+        self.handed.insert(host.clone(), Taken { host: host.clone(), due, left, next, memo });
+        Ok(())
     }
 
     pub(super) fn take_of(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
@@ -221,7 +221,7 @@ impl RedisStore {
         }
         let mut plan = Plan::default();
         for leaf in late {
-            let mut entries = self.leaf(host, leaf.number)?;
+            let mut entries = self.leaf(host, leaf.number, &plan)?;
             let later = entries.split_off(entries.partition_point(|(time, _)| *time <= now.0));
             record.front += entries.len() as u64;
             let entries = entries.iter().map(|(_, entry)| pack(entry)).collect::<Result<Vec<_>>>()?;
@@ -232,8 +232,8 @@ impl RedisStore {
     }
 
     /// What is in a leaf, in the order of time.
-    fn leaf(&mut self, host: &Host, number: u32) -> Result<Vec<(u64, Entry)>> {
-        if let Some(planned) = self.leaves.get(&number) {
+    fn leaf(&mut self, host: &Host, number: u32, plan: &Plan) -> Result<Vec<(u64, Entry)>> {
+        if let Some(planned) = plan.leaves.get(&number) {
             return Ok(planned.clone());
         }
         let get = cmd("GET").arg(self.keys.deferred(host, number)).clone();
@@ -252,7 +252,7 @@ impl RedisStore {
     ) -> Result<()> {
         let at = record.deferred.iter().position(|leaf| leaf.number == number);
         let at = at.ok_or_else(|| senseless("a leaf is missing"))?;
-        self.leaves.insert(number, entries.to_vec());
+        plan.leaves.insert(number, entries.to_vec());
         let Some((first, _)) = entries.first() else {
             record.deferred.remove(at);
             plan.remove(self.keys.deferred(host, number));
@@ -274,7 +274,7 @@ impl RedisStore {
     ) -> Result<()> {
         let at = record.deferred.partition_point(|leaf| leaf.first <= time).saturating_sub(1);
         let mut entries = match record.deferred.get(at) {
-            Some(leaf) => self.leaf(host, leaf.number)?,
+            Some(leaf) => self.leaf(host, leaf.number, plan)?,
             None => Vec::new(),
         };
         if entries.is_empty() {
@@ -314,7 +314,7 @@ impl RedisStore {
             }
         }
         for leaf in record.deferred.clone() {
-            let mut entries = self.leaf(host, leaf.number)?;
+            let mut entries = self.leaf(host, leaf.number, plan)?;
             let before = entries.len();
             entries.retain(|(_, entry)| entry.fingerprint().is_ok_and(|other| other != *print));
             if entries.len() < before {
