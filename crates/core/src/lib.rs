@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod assign;
 pub mod cash;
+pub mod federation;
 pub mod frontier;
 pub mod limits;
 pub mod parse;

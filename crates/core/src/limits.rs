@@ -61,3 +61,15 @@ pub const SITE_BLOCKS_MAX: usize = 10_000;
 
 /// URLs that redirects of seeds may add to the scope of a site.
 pub const SCOPE_SEEDS_MAX: usize = 10_000;
+
+/// Sites of a federation.
+pub const SITES_MAX: usize = 256;
+
+/// URLs of a batch for another site, and those of the host that fills it.
+pub const POST_URLS_MAX: usize = 2_000;
+
+/// Their text.
+pub const POST_BYTES_MAX: usize = 512 << 10;
+
+/// URLs of one host that are taken for a batch at once.
+pub const POSTED_OF_HOST_MAX: usize = 500;

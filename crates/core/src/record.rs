@@ -271,6 +271,11 @@ pub enum Outcome {
         /// That line.
         rule: String,
     },
+    /// It belongs to another site, which has written it down.
+    Sent {
+        /// The name of that site.
+        to: String,
+    },
 }
 
 impl Outcome {
@@ -284,7 +289,7 @@ impl Outcome {
         match self {
             Outcome::Answered { status } => Some(*status),
             Outcome::Retry { status, .. } | Outcome::Failed { status, .. } => *status,
-            Outcome::Disallowed { .. } => None,
+            Outcome::Disallowed { .. } | Outcome::Sent { .. } => None,
         }
     }
 }

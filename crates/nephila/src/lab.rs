@@ -63,6 +63,7 @@ pub(crate) fn command() -> Command {
                 .about("Run an agent under virtual time through crashes and faults, and check its promises")
                 .arg(flag("site", "Run a whole site of agents instead"))
                 .arg(flag("shared", "Run a site of agents that share a store instead"))
+                .arg(flag("federation", "Run several sites of agents as one instead"))
                 .arg(option(
                     "trace",
                     "TEXT",
@@ -538,16 +539,19 @@ fn seconds(name: &str, word: &str) -> Result<Duration, Failure> {
 fn simulate(matches: &ArgMatches) -> Ended {
     let first: u64 = number(matches, "seed", 0)?;
     let seeds: u64 = number(matches, "seeds", 1)?;
-    let (site, shared) = (matches.get_flag("site"), matches.get_flag("shared"));
-    if let Some(text) = matches.get_one::<String>("trace") {
-        return trace(first, (site, shared), text);
-    }
     type Run = fn(u64) -> Result<sim::Report, sim::Violation>;
-    let (run, states): (Run, &[&str]) = match (site, shared) {
-        (_, true) => (sim::run_shared, &sim::SHARED_STATES),
-        (true, false) => (sim::run_site, &sim::SITE_STATES),
-        (false, false) => (sim::run, &[]),
+    let (run, traced, states): (Run, Traced, &[&str]) = if matches.get_flag("federation") {
+        (sim::run_federation, sim::run_federation_traced, &sim::FEDERATION_STATES)
+    } else if matches.get_flag("shared") {
+        (sim::run_shared, sim::run_shared_traced, &sim::SHARED_STATES)
+    } else if matches.get_flag("site") {
+        (sim::run_site, sim::run_site_traced, &sim::SITE_STATES)
+    } else {
+        (sim::run, sim::run_traced, &[])
     };
+    if let Some(text) = matches.get_one::<String>("trace") {
+        return trace(first, traced, text);
+    }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs: usize = number(matches, "jobs", processors)?;
     let summary = sim::run_seeds(first..first.saturating_add(seeds), jobs, run, |summary| {
@@ -567,19 +571,18 @@ fn simulate(matches: &ArgMatches) -> Ended {
     Ok(u8::from(!summary.violations.is_empty() || !unreached.is_empty()))
 }
 
+/// Runs one seed and tells of every event and action.
+type Traced = fn(u64, &mut dyn FnMut(f64, &str)) -> Result<sim::Report, sim::Violation>;
+
 /// Runs one seed and prints the events and actions that contain a text.
-fn trace(seed: u64, (site, shared): (bool, bool), text: &str) -> Ended {
+fn trace(seed: u64, run: Traced, text: &str) -> Ended {
     let mut failed = None;
     let mut tell = |at: f64, line: &str| {
         if line.contains(text) && failed.is_none() {
             failed = crate::exit::print(format!("{at:.6} {line}\n")).err();
         }
     };
-    let outcome = match (site, shared) {
-        (_, true) => sim::run_shared_traced(seed, &mut tell),
-        (true, false) => sim::run_site_traced(seed, &mut tell),
-        (false, false) => sim::run_traced(seed, &mut tell),
-    };
+    let outcome = run(seed, &mut tell);
     if let Some(error) = failed {
         return Err(error.into());
     }

@@ -142,6 +142,7 @@ pub fn text(status: &Status, elapsed: Duration, health: Option<Health>) -> Strin
         ("pages", "URLs with a final answer, whatever its status", totals.pages),
         ("failed_urls", "URLs that failed for good", totals.failed),
         ("disallowed_urls", "URLs that robots.txt forbids", totals.disallowed),
+        ("sent_urls", "URLs that other sites have written down", totals.sent),
         ("retries", "Attempts that are followed by another", totals.retries),
         ("received_bytes", "Bytes received, as on the wire", totals.bytes),
         ("requests", "Requests made, robots.txt and failed connections included", totals.requests),
@@ -191,6 +192,7 @@ pub fn text(status: &Status, elapsed: Duration, health: Option<Health>) -> Strin
         ("retrying", hosts.retrying),
         ("blocked", hosts.blocked),
         ("leaving", hosts.leaving),
+        ("outgoing", hosts.outgoing),
         ("away", hosts.away),
     ];
     page.many("hosts", "gauge", "Hosts by where they are", "place", places);

@@ -131,6 +131,13 @@ pub enum UrlState {
         /// What the line says.
         rule: String,
     },
+    /// It belongs to another site of the federation, which has written it down.
+    Sent {
+        /// The name of that site.
+        site: String,
+        /// When, in milliseconds since 1970.
+        at_ms: u64,
+    },
     /// Another agent of the site is done with it.
     Elsewhere {
         /// Which, by its number.
@@ -204,6 +211,9 @@ impl UrlState {
             UrlState::Trap { rule } => format!("left aside as a trap: {rule}"),
             UrlState::Blocked { by } => format!("blocked by {by}: `nephila unblock {by}` takes that back"),
             UrlState::Disallowed { line, rule } => format!("forbidden by line {line} of robots.txt: {rule}"),
+            UrlState::Sent { site, at_ms } => {
+                format!("of site {site}, which wrote it down {}", moment(*at_ms))
+            }
             UrlState::Elsewhere { agent, agent_name, .. } => {
                 let agent = agent_words(agent, agent_name.as_deref());
                 format!("done by {agent}, which had its host before and does not answer now")
@@ -571,7 +581,7 @@ const fn place(
     Place { name, one, many, count }
 }
 
-const PLACES: [Place; 12] = [
+const PLACES: [Place; 13] = [
     place("fetching", "being asked", "being asked", |hosts| hosts.fetching),
     place("ready", "ready", "ready", |hosts| hosts.ready),
     place("delay", "waiting for its delay", "waiting for their delay", |hosts| hosts.delay),
@@ -582,6 +592,7 @@ const PLACES: [Place; 12] = [
     place("retrying", "waiting to retry", "waiting to retry", |hosts| hosts.retrying),
     place("blocked", "blocked", "blocked", |hosts| hosts.blocked),
     place("leaving", "about to be another agent's", "about to be other agents'", |hosts| hosts.leaving),
+    place("outgoing", "of another site", "of other sites", |hosts| hosts.outgoing),
     place("idle", "idle", "idle", |hosts| hosts.idle),
     place("away", "not in memory", "not in memory", |hosts| hosts.away),
 ];
@@ -647,6 +658,7 @@ mod tests {
             (OutOfScope { rule: "--exclude".to_owned() }, "out of scope: --exclude"),
             (Trap { rule: "too long".to_owned() }, "trap: too long"),
             (Blocked { by: "a.test".to_owned() }, "`nephila unblock a.test`"),
+            (Sent { site: "lima".to_owned(), at_ms: 0 }, "of site lima, which wrote it down 1970"),
             (Disallowed { line: 7, rule: "Disallow: /x".to_owned() }, "line 7 of robots.txt: Disallow: /x"),
             (
                 Elsewhere { agent: "00000000000000a1".to_owned(), agent_name: None, place: 7 },

@@ -364,6 +364,7 @@ fn settled_state(settled: &Settled) -> UrlState {
             attempts: settled.attempts,
         },
         Outcome::Disallowed { line, rule } => UrlState::Disallowed { line: *line, rule: rule.clone() },
+        Outcome::Sent { to } => UrlState::Sent { site: to.clone(), at_ms: settled.at.0 },
     }
 }
 

@@ -27,6 +27,7 @@ impl Agent {
         self.go_round(now, out);
         self.gates.sweep(now.mono);
         self.tend_site(now, out);
+        self.tend_exchange(now, out);
         self.abandon_if_overdue(now, out);
         self.end_if_done(now, out);
     }
@@ -71,6 +72,9 @@ impl Agent {
 
     /// Brings a ready host as far as it gets: to a request, or to the place where it must wait.
     pub(super) fn advance(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
+        if let Some(site) = self.other_site(&self.bench.host(index).name) {
+            return self.post_next(index, site, now, out);
+        }
         let unsettled_before = self.unsettled.len();
         loop {
             if self.unsettled.len() >= UNSETTLED_MAX {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::handover::Cursor;
 use super::shared::{SharedAction, SharedEvent};
+use crate::federation::{Batch, SiteNumber};
 use crate::frontier::HostMemo;
 use crate::parse::Link;
 use crate::record::{Block, Failure, How, Record};
@@ -101,6 +102,20 @@ pub enum Event {
         looked: Vec<(u64, Box<Record>, Option<Box<Answer>>)>,
         /// Where to go on, unless this is the end.
         next: Option<u64>,
+    },
+    /// The answer to [`Action::Post`].
+    Posted {
+        /// As given.
+        post: u64,
+        /// Whether the other site has written the batch down; if not, or if nobody knows, it is sent again.
+        taken: bool,
+    },
+    /// Another site of the federation has found URLs; to be answered by [`Action::Answer`].
+    Batch {
+        /// To be given back with the answer.
+        call: u64,
+        /// The URLs.
+        batch: Box<Batch>,
     },
     /// From the store that agents share.
     Shared(SharedEvent),
@@ -209,6 +224,24 @@ pub enum Action {
     },
     /// Read what is kept of all records once more; answered by [`Event::LookedBack`].
     LookBack(LookBack),
+    /// Hand URLs to another site; answered by [`Event::Posted`], within a time.
+    Post {
+        /// The site.
+        site: SiteNumber,
+        /// Which of its agents to ask.
+        gateway: String,
+        /// To be given back with the answer.
+        post: u64,
+        /// The URLs.
+        batch: Box<Batch>,
+    },
+    /// Answer [`Event::Batch`].
+    Answer {
+        /// As given.
+        call: u64,
+        /// Whether it is durable.
+        taken: bool,
+    },
     /// To the store that agents share.
     Shared(SharedAction),
     /// Everything is settled: end the run.

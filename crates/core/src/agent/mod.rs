@@ -14,6 +14,7 @@ mod away;
 mod dispatch;
 mod errands;
 mod event;
+mod exchange;
 mod handover;
 mod keeper;
 mod lease;
@@ -39,6 +40,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use self::away::Away;
+use self::exchange::Exchange;
 use self::site::Site;
 use crate::frontier::{Alarm, Errand, HostState, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
@@ -143,6 +145,8 @@ pub struct Agent {
     stopping: Option<Stopping>,
     ended: bool,
     site: Site,
+    /// The other sites; `None` outside of a federation.
+    exchange: Option<Box<Exchange>>,
 }
 
 impl Agent {
@@ -189,6 +193,7 @@ impl Agent {
             stopping: None,
             ended: false,
             site: Site::alone(),
+            exchange: None,
         }
     }
 
@@ -323,6 +328,8 @@ impl Agent {
             }
             Event::Reread { records, next } => self.on_reread(records, next, now, out),
             Event::LookedBack { asked, looked, next } => self.on_looked_back(asked, looked, next, now),
+            Event::Posted { post, taken } => self.on_posted(post, taken, now, out),
+            Event::Batch { call, batch } => self.on_batch(call, *batch, out),
             Event::Shared(event) => self.on_shared(event, now, out),
             Event::Wake => {}
         }
@@ -336,8 +343,8 @@ impl Agent {
         // A host that had its turn and is still ready comes at once, but after whatever has happened meanwhile.
         let ready = (self.may_start() && self.bench.ready_len() > 0).then_some(Mono(0));
         let round = self.away.wake().filter(|_| self.stopping.is_none());
-        let site = self.next_site_wake();
-        [self.bench.next_alarm(), stop, time, ready, round, site].into_iter().flatten().min()
+        let (site, exchange) = (self.next_site_wake(), self.next_exchange_wake());
+        [self.bench.next_alarm(), stop, time, ready, round, site, exchange].into_iter().flatten().min()
     }
 
     fn on_seeds(&mut self, urls: Vec<Url>, out: &mut Vec<Action>) {
@@ -426,6 +433,7 @@ impl Agent {
             self.keep_shared(index, now, out);
         }
         self.on_site_recorded(ticket, place, &record, now, out);
+        self.answer_call(ticket, true, out);
         if record.changes_the_store() {
             self.admitting += 1;
             out.push(Action::Admit { place, record, open: self.site.open.clone() });
@@ -583,7 +591,7 @@ impl Agent {
         if self.block_of(&host.name, &host.addresses).is_some() {
             return (Place::Blocked, None);
         }
-        if now.mono < host.not_before {
+        if now.mono < host.not_before && self.other_site(&host.name).is_none() {
             let wait = if host.failures > 0 { Wait::BackOff } else { Wait::Delay };
             return (Place::Waiting(wait), Some(host.not_before));
         }

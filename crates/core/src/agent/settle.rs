@@ -360,7 +360,7 @@ impl Agent {
         }
     }
 
-    fn may_follow(&self, url: &CleanUrl, left_out: &mut LeftOut) -> bool {
+    pub(super) fn may_follow(&self, url: &CleanUrl, left_out: &mut LeftOut) -> bool {
         if self.scope.judge(url).is_err() {
             left_out.scope += 1;
         } else if traps::check(url, &self.settings.traps).is_err() {

@@ -17,6 +17,8 @@ pub struct Totals {
     pub failed: u64,
     /// URLs that robots.txt forbids.
     pub disallowed: u64,
+    /// URLs of other sites that these have written down.
+    pub sent: u64,
     /// Attempts that will be followed by another.
     pub retries: u64,
     /// Bytes received, heads, bodies and robots.txt, as on the wire.
@@ -50,6 +52,7 @@ impl Totals {
         self.pages += other.pages;
         self.failed += other.failed;
         self.disallowed += other.disallowed;
+        self.sent += other.sent;
         self.retries += other.retries;
         self.bytes += other.bytes;
         self.requests += other.requests;
@@ -80,6 +83,7 @@ impl Totals {
             pages: self.pages.saturating_sub(earlier.pages),
             failed: self.failed.saturating_sub(earlier.failed),
             disallowed: self.disallowed.saturating_sub(earlier.disallowed),
+            sent: self.sent.saturating_sub(earlier.sent),
             retries: self.retries.saturating_sub(earlier.retries),
             bytes: self.bytes.saturating_sub(earlier.bytes),
             requests: self.requests.saturating_sub(earlier.requests),
@@ -109,6 +113,7 @@ impl Totals {
                 }
             }
             Outcome::Disallowed { .. } => self.disallowed = self.disallowed.saturating_sub(1),
+            Outcome::Sent { .. } => self.sent = self.sent.saturating_sub(1),
             Outcome::Retry { .. } => {}
         }
         self.statuses.retain(|_, count| *count > 0);
@@ -138,6 +143,7 @@ impl Totals {
                         *self.failures.entry(*failure).or_default() += 1;
                     }
                     Outcome::Disallowed { .. } => self.disallowed += 1,
+                    Outcome::Sent { .. } => self.sent += 1,
                 }
             }
             Record::Robots(robots) => {
@@ -184,6 +190,8 @@ pub struct HostCounts {
     pub blocked: u64,
     /// About to be handed over to another agent.
     pub leaving: u64,
+    /// They belong to another site, and URLs of them are on their way there or wait to be.
+    pub outgoing: u64,
     /// Not in memory: nothing waits for them, or there is no room for them yet.
     pub away: u64,
 }
@@ -192,7 +200,7 @@ impl HostCounts {
     /// How many hosts that are in all.
     pub fn sum(&self) -> u64 {
         let HostCounts { idle, ready, fetching, delay, address, resolving, .. } = self;
-        let HostCounts { robots, backing_off, retrying, blocked, leaving, away, .. } = self;
+        let HostCounts { robots, backing_off, retrying, blocked, leaving, outgoing, away, .. } = self;
         idle + ready
             + fetching
             + delay
@@ -203,6 +211,7 @@ impl HostCounts {
             + retrying
             + blocked
             + leaving
+            + outgoing
             + away
     }
 
@@ -219,6 +228,7 @@ impl HostCounts {
         self.retrying += other.retrying;
         self.blocked += other.blocked;
         self.leaving += other.leaving;
+        self.outgoing += other.outgoing;
         self.away += other.away;
     }
 }

@@ -245,6 +245,7 @@ impl Agent {
     /// A record was not written: whoever has its partition now does not know of it, and it does not count.
     pub(super) fn on_refused(&mut self, ticket: Ticket, record: &Record, now: Now, out: &mut Vec<Action>) {
         let Some(of) = self.unsettled.remove(&ticket) else { return };
+        self.answer_call(ticket, false, out);
         if let Record::Settled(settled) = record {
             self.answered_unsettled -= u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
         }

@@ -40,6 +40,8 @@ pub enum Place {
     Blocked,
     /// Its partition is about to be handed over to another agent, or has been.
     Leaving,
+    /// It belongs to another site, and URLs of it are on their way there.
+    Outgoing,
 }
 
 /// What a host waits for.
@@ -51,21 +53,25 @@ pub enum Wait {
     BackOff,
     /// The time of a URL that is to be tried again.
     Retry,
+    /// Room on the way to its site.
+    Exchange,
 }
 
 impl Place {
     /// Whether a host there is at rest: it does not wait for its next turn.
     pub fn is_rest(self) -> bool {
         match self {
-            Place::Idle | Place::Blocked | Place::Leaving | Place::Waiting(Wait::Retry | Wait::BackOff) => {
-                true
-            }
+            Place::Idle
+            | Place::Blocked
+            | Place::Leaving
+            | Place::Waiting(Wait::Retry | Wait::BackOff | Wait::Exchange) => true,
             Place::Ready
             | Place::Taking
             | Place::Resolving
             | Place::AtGate(_)
             | Place::Fetching
             | Place::Elsewhere
+            | Place::Outgoing
             | Place::Waiting(Wait::Delay) => false,
         }
     }
@@ -84,6 +90,7 @@ impl Place {
             Place::Waiting(Wait::Retry) => &mut counts.retrying,
             Place::Blocked => &mut counts.blocked,
             Place::Leaving => &mut counts.leaving,
+            Place::Outgoing | Place::Waiting(Wait::Exchange) => &mut counts.outgoing,
         }
     }
 
@@ -101,6 +108,7 @@ impl Place {
             Place::Waiting(Wait::Retry) => "retrying",
             Place::Blocked => "blocked",
             Place::Leaving => "leaving",
+            Place::Outgoing | Place::Waiting(Wait::Exchange) => "outgoing",
         }
     }
 }

@@ -33,7 +33,7 @@ impl Lost {
             raise(&mut self.known, &found.url);
         }
         if let Record::Settled(settled) = record
-            && settled.outcome.is_final()
+            && is_done(&settled.outcome)
         {
             raise(&mut self.settled, &settled.url);
         }
@@ -112,6 +112,11 @@ impl Lost {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a URL needs no further attempt by anybody.
+pub(super) fn is_done(outcome: &Outcome) -> bool {
+    outcome.is_final() && !matches!(outcome, Outcome::Sent { .. })
 }
 
 /// Compares what came of a URL with what should have.

@@ -99,10 +99,16 @@ pub enum SiteBug {
     IgnoresKeepers,
     /// Agents that are asked what turns they have say that they have none.
     ForgetsTurns,
+    /// In a federation: whoever does not answer has taken what was sent.
+    TrustsSilence,
+    /// In a federation: what another site has sent is said to be durable before it is.
+    AnswersEarly,
 }
 
 impl SiteBug {
-    /// All of them.
+    /// Those that are for federations,
+    pub const FEDERATED: [SiteBug; 2] = [SiteBug::TrustsSilence, SiteBug::AnswersEarly];
+    /// and all others.
     pub const ALL: [SiteBug; 5] = [
         SiteBug::LosesOutboxes,
         SiteBug::ForgetsDelays,
@@ -235,6 +241,15 @@ pub const SITE_STATES: [&str; 15] = [
     "turns told to a keeper that did not know",
 ];
 
+/// The same for federations of sites.
+pub const FEDERATION_STATES: [&str; 5] = [
+    "a batch for another site",
+    "a batch that was not taken",
+    "a batch that was sent again",
+    "a handover with URLs of other sites",
+    "killed with URLs on their way to another site",
+];
+
 /// The same for sites that share a store.
 pub const SHARED_STATES: [&str; 14] = [
     "a handover",
@@ -276,17 +291,32 @@ pub fn run_broken(seed: u64, bug: Bug) -> Result<Report, Violation> {
 
 /// Runs one seed of a whole site.
 pub fn run_site(seed: u64) -> Result<Report, Violation> {
-    site::run(seed, None, Trace::default())
+    site::run(seed, None, false, Trace::default())
+}
+
+/// Runs one seed of a federation of sites.
+pub fn run_federation(seed: u64) -> Result<Report, Violation> {
+    site::run(seed, None, true, Trace::default())
+}
+
+/// Runs one seed of a federation of sites and tells of every event and action, with its time in seconds.
+pub fn run_federation_traced(seed: u64, reader: &mut dyn FnMut(f64, &str)) -> Result<Report, Violation> {
+    site::run(seed, None, true, Trace::read_by(reader))
+}
+
+/// Runs one seed of a federation of sites with a driver that is broken.
+pub fn run_federation_broken(seed: u64, bug: SiteBug) -> Result<Report, Violation> {
+    site::run(seed, Some(bug), true, Trace::default())
 }
 
 /// Runs one seed of a whole site and tells of every event and action, with its time in seconds.
 pub fn run_site_traced(seed: u64, reader: &mut dyn FnMut(f64, &str)) -> Result<Report, Violation> {
-    site::run(seed, None, Trace::read_by(reader))
+    site::run(seed, None, false, Trace::read_by(reader))
 }
 
 /// Runs one seed of a whole site with a driver that is broken.
 pub fn run_site_broken(seed: u64, bug: SiteBug) -> Result<Report, Violation> {
-    site::run(seed, Some(bug), Trace::default())
+    site::run(seed, Some(bug), false, Trace::default())
 }
 
 /// Runs one seed of a site that shares a store.

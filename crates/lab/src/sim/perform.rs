@@ -73,6 +73,8 @@ impl Sim<'_> {
                 Action::Abandon(fetch) => self.fetched(fetch, true)?,
                 Action::Write { ticket, record, fetch } => self.write(ticket, record, fetch),
                 Action::Send { .. }
+                | Action::Post { .. }
+                | Action::Answer { .. }
                 | Action::Export { .. }
                 | Action::Reread { .. }
                 | Action::LookBack(_)
@@ -267,6 +269,7 @@ impl Sim<'_> {
                 Outcome::Retry { failure, .. } => format!("to be tried again: {}", failure.name()),
                 Outcome::Failed { failure, .. } => format!("failed: {}", failure.name()),
                 Outcome::Disallowed { .. } => "disallowed".to_owned(),
+                Outcome::Sent { .. } => "sent".to_owned(),
             },
             Record::AddressWait { .. } => "a busy address".to_owned(),
             _ => return,

@@ -456,6 +456,7 @@ impl Rig {
                     unreachable!("it crawls alone")
                 }
                 Action::End(reason) => self.ended = Some(reason),
+                Action::Post { .. } | Action::Answer { .. } => panic!("there are no other sites"),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nephila_core::record::{Outcome, Record, Settled};
 use nephila_core::site::AgentId;
 
+use super::super::check_lost;
 use super::super::web::Plan;
 
 /// Who knows what came of which URLs.
@@ -20,7 +21,7 @@ impl Copies {
     /// An agent has made a record durable.
     pub(super) fn written(&mut self, agent: AgentId, record: &Record) {
         if let Record::Settled(Settled { url, outcome, .. }) = record
-            && outcome.is_final()
+            && check_lost::is_done(outcome)
         {
             self.of.entry(url.clone()).or_default().insert(agent);
             if matches!(outcome, Outcome::Answered { .. }) {

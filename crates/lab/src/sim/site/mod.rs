@@ -7,28 +7,30 @@
 
 mod check_copies;
 pub(super) mod check_owner;
+mod ending;
 mod faults;
+mod federation;
 pub(super) mod network;
 mod station;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use nephila_core::agent::{Control, Event, FetchId, StopReason};
-use nephila_core::assign::{PARTITIONS, partition_of};
+use nephila_core::assign::partition_of;
 use nephila_core::settings::Settings;
-use nephila_core::site::{AgentId, Partitions};
+use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now, Wall};
-use nephila_core::url::{Host, Url};
+use nephila_core::url::Host;
 use nephila_node::config::{Compress, Config, Durability};
-use nephila_store::{KnownState, Store};
+use nephila_store::Store;
 
-use super::check_lost::{self, Lost};
+use super::check_lost::Lost;
 use super::check_polite::Polite;
 use super::check_size;
 use super::check_twice::Twice;
 use super::clock::DRIFT;
-use super::driver::{Broken, Process, broken};
+use super::driver::Broken;
 use super::levels::{Crash, Exchange};
 use super::random::Random;
 use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
@@ -38,6 +40,7 @@ use super::{Promise, Report, SiteBug, Violation};
 use check_copies::Copies;
 use check_owner::Owners;
 use faults::Fault;
+use federation::{Call, Caller};
 use network::{Network, Parcel};
 use station::Station;
 
@@ -65,6 +68,8 @@ enum Happening {
     /// To a process: its station, and in which life.
     ToProcess(usize, u64, ToProcess),
     Parcel(Parcel),
+    /// A batch reaches another site.
+    Call(Call),
     Restart(usize),
     Wake(usize),
     Fault(Fault),
@@ -111,24 +116,33 @@ struct Sim<'a> {
     /// A machine has lost its power: what its disk had not been told to keep it may have kept all the same.
     has_cut_power: bool,
     copies: Copies,
+    /// Batches that reached another site, and who waits for answers.
+    calls: u64,
+    callers: BTreeMap<u64, Caller>,
+    /// URLs that were sent to other sites.
+    posted: BTreeSet<String>,
     trace: Trace<'a>,
     report: Report,
 }
 
-/// Runs one seed to the end of its crawl.
-pub(super) fn run(seed: u64, bug: Option<SiteBug>, trace: Trace<'_>) -> Result<Report, Violation> {
-    let mut sim = Sim::new(seed, bug, trace);
+/// Runs one seed of one site, or of a federation of several, to the end of its crawl.
+pub(super) fn run(
+    seed: u64,
+    bug: Option<SiteBug>,
+    is_federation: bool,
+    trace: Trace<'_>,
+) -> Result<Report, Violation> {
+    let mut sim = Sim::new(seed, bug, is_federation, trace);
+    let flag = if is_federation { "--federation " } else { "--site " };
     let size = (sim.stations.len(), sim.plan.hosts.len(), sim.plan.must.len());
     match sim.work().and_then(|()| check_size::of_site(size, sim.now, &sim.report.faults)) {
         Ok(()) => Ok(sim.finish()),
-        Err((promise, what)) => {
-            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag: "--site " })
-        }
+        Err((promise, what)) => Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag }),
     }
 }
 
 impl<'a> Sim<'a> {
-    fn new(seed: u64, bug: Option<SiteBug>, trace: Trace<'a>) -> Sim<'a> {
+    fn new(seed: u64, bug: Option<SiteBug>, is_federation: bool, trace: Trace<'a>) -> Sim<'a> {
         let mut random = Random::fork(seed, "site");
         let settings = Settings {
             seed: seed + 1,
@@ -153,17 +167,21 @@ impl<'a> Sim<'a> {
             settings: settings.clone(),
             ..Config::default()
         };
-        let count = 5 + random.below(3) as usize;
+        let count = if is_federation { 6 } else { 5 } + random.below(3) as usize;
         let founders = if random.percent(20) { 1 } else { count - random.below(2) as usize };
         // In some runs agents are forgotten when they are silent.
-        let times_out = random.percent(20);
+        let times_out = random.percent(20) && !is_federation;
         let forget_after = times_out.then(|| Duration::from_secs(20 + random.below(100)));
-        let stations: Vec<Station> =
+        let plan = Plan::of_site(seed);
+        let mut stations: Vec<Station> =
             (0..count).map(|index| Station::new(seed, index, founders, forget_after, &config)).collect();
+        if is_federation {
+            federation::found(seed, &plan, &mut stations, &mut random);
+        }
         let mut sim = Sim {
             seed,
             bug,
-            plan: Plan::of_site(seed),
+            plan,
             servers: Servers::default(),
             random,
             network: Network::new(seed),
@@ -182,15 +200,31 @@ impl<'a> Sim<'a> {
             has_forgotten: times_out,
             has_cut_power: false,
             copies: Copies::default(),
+            calls: 0,
+            callers: BTreeMap::new(),
+            posted: BTreeSet::new(),
             trace,
             report: Report::default(),
         };
         sim.polite.is_loose = times_out;
         for index in 0..count {
-            let wait = if index < founders { sim.random.below(3_000) } else { sim.random.below(1_200_000) };
+            let Station { site, federation, .. } = &sim.stations[index];
+            let is_founder = match federation {
+                Some(_) => site.peers.contains(&site.address),
+                None => index < founders,
+            };
+            let wait = if is_founder { sim.random.below(3_000) } else { sim.random.below(1_200_000) };
             sim.after(Duration::from_millis(wait), Happening::Restart(index));
         }
         for (at, fault) in faults::draw(seed, count, FAULTS_FOR) {
+            // What is lost with a disk other sites may have sent, and they do not send it again.
+            if is_federation && matches!(fault, Fault::Lose { .. } | Fault::Forget { .. }) {
+                continue;
+            }
+            sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
+            sim.after(at, Happening::Fault(fault));
+        }
+        for (at, fault) in federation::cuts(seed, &sim.stations, FAULTS_FOR) {
             sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
             sim.after(at, Happening::Fault(fault));
         }
@@ -210,6 +244,12 @@ impl<'a> Sim<'a> {
         self.report.virtual_s = self.now.0 / 1_000_000;
         self.report.read_back = self.lost.read_back;
         self.report
+    }
+
+    /// How many sites there are.
+    fn sites(&self) -> usize {
+        let federation = self.stations.iter().find_map(|station| station.federation.as_ref());
+        federation.map_or(1, |federation| federation.sites().len())
     }
 
     /// What the clocks of an agent show.
@@ -283,6 +323,7 @@ impl<'a> Sim<'a> {
                 self.hear(index, what)?;
             }
             Happening::Parcel(parcel) => self.arrive(parcel)?,
+            Happening::Call(call) => self.call(call)?,
             Happening::Restart(index) => self.open(index)?,
             Happening::Wake(index) => {
                 self.stations[index].is_paused = false;
@@ -312,7 +353,12 @@ impl<'a> Sim<'a> {
             ToProcess::Answered(fetch) => self.fetched(index, fetch),
             ToProcess::Commit => self.commit(index),
             ToProcess::Sync => self.sync(index),
-            ToProcess::Tell(event) => self.tell(index, *event),
+            ToProcess::Tell(event) => {
+                if let Event::Posted { post, .. } = *event {
+                    self.stations[index].posting.take_if(|other| *other == post);
+                }
+                self.tell(index, *event)
+            }
         }
     }
 
@@ -385,9 +431,13 @@ impl<'a> Sim<'a> {
         }
         let view = process.agent.site_view(clock);
         let unheard = std::mem::take(&mut station.unheard);
+        let posting = station.posting.take();
         for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
             self.polite.ends(&flight.begin(), None, self.now);
             self.owners.ends(&flight.host);
+        }
+        if posting.is_some() {
+            self.reach("killed with URLs on their way to another site");
         }
         if let Some(view) = view {
             if view.handovers > 0 {
@@ -536,149 +586,4 @@ impl<'a> Sim<'a> {
         }
         Ok(())
     }
-
-    /// Whether everything is done: then the run ends.
-    fn look(&mut self) -> Result<bool, Broken> {
-        self.after(LOOK_EVERY, Happening::Look);
-        if self.now < self.faults_end.max(Mono(0) + FAULTS_FOR) {
-            return Ok(false);
-        }
-        if self.now > self.faults_end + REST {
-            let views: Vec<_> = (0..self.stations.len()).map(|index| self.view(index)).collect();
-            return Err((Promise::NothingLost, format!("the crawl does not finish: {views:?}")));
-        }
-        let mut waiting = vec![0; self.stations.len()];
-        for (station, waiting) in self.stations.iter_mut().zip(&mut waiting) {
-            // What a handover that came to nothing has left does not count.
-            let Some(Process { agent, store, .. }) = &mut station.process else { continue };
-            let open = agent.open_partitions();
-            let counted = store.hosts(&mut |stored| {
-                let is_open = open.is_some_and(|open| open.contains(partition_of(&stored.host)));
-                *waiting += if is_open { stored.queued } else { 0 };
-            });
-            counted.map_err(|error| (Promise::NothingLost, error.to_string()))?;
-        }
-        let mut open = 0;
-        let is_done = (0..self.stations.len()).all(|index| {
-            let clock = self.clock(index);
-            self.stations[index].process.as_mut().is_some_and(|process| {
-                let status = process.agent.status(clock);
-                let view = process.agent.site_view(clock);
-                open += process.agent.open_partitions().map_or(0, Partitions::len);
-                let is_quiet = |view: nephila_core::agent::SiteView| {
-                    let moving = view.misplaced + view.owing + view.handovers + view.unrecovered;
-                    moving == 0 && !view.is_delivering
-                };
-                waiting[index] == 0 && status.unsettled == 0 && view.is_some_and(is_quiet)
-            })
-        });
-        // What is not decided may be new.
-        if !is_done || open != usize::from(PARTITIONS) || self.decide_all()? {
-            return Ok(false);
-        }
-        self.check_end()?;
-        Ok(true)
-    }
-
-    /// Has every store decide what it has put off; true if anything was new.
-    fn decide_all(&mut self) -> Result<bool, Broken> {
-        let mut is_news = false;
-        for index in 0..self.stations.len() {
-            let Some(process) = &mut self.stations[index].process else { continue };
-            if process.store.stored().undecided == 0 {
-                continue;
-            }
-            let decided =
-                process.store.decide().map_err(|error| (Promise::NothingLost, error.to_string()))?;
-            is_news |= !decided.new.is_empty();
-            process.answers.push_back(Event::Decided(decided));
-        }
-        Ok(is_news)
-    }
-
-    fn view(&mut self, index: usize) -> String {
-        let clock = self.clock(index);
-        match &mut self.stations[index].process {
-            Some(process) => {
-                let status = process.agent.status(clock);
-                let view = process.agent.site_view(clock).map(|view| {
-                    (
-                        view.held,
-                        view.misplaced,
-                        view.owing,
-                        view.handovers,
-                        view.unrecovered,
-                        view.is_delivering,
-                    )
-                });
-                format!("{index}: queue {}, {:?}, {view:?}", status.queue, status.hosts)
-            }
-            None => format!("{index}: down"),
-        }
-    }
-
-    /// Compares what the site knows with what the web held.
-    fn check_end(&mut self) -> Result<(), Broken> {
-        let mut held = 0;
-        for index in 0..self.stations.len() {
-            let clock = self.clock(index);
-            let process = self.stations[index].process.as_ref();
-            if let Some(view) = process.and_then(|process| process.agent.site_view(clock)) {
-                held += view.held;
-                self.count_run_out(view.turns_run_out);
-            }
-        }
-        if held != usize::from(PARTITIONS) {
-            return Err((Promise::OneOwner, format!("{held} partitions are held in the end")));
-        }
-        let lost = broken(Promise::NothingLost);
-        let mut lost_urls = 0;
-        let mut missing = Vec::new();
-        for (url, fate) in &self.plan.must {
-            let (mut found, mut is_seen) = (None, false);
-            for station in &mut self.stations {
-                let Some(process) = &mut station.process else { continue };
-                match check_lost::state(&mut process.store, url).map_err(&lost)? {
-                    Some(KnownState::Settled(settled)) => found = Some(settled),
-                    Some(KnownState::Elsewhere { .. }) => is_seen |= holds(process, url),
-                    None => {}
-                    Some(other) if holds(process, url) => {
-                        return Err(lost(format!("{url} is {other:?} in the end")));
-                    }
-                    // It is left from a handover that came to nothing.
-                    Some(_) => {}
-                }
-            }
-            // Whoever settled it may have handed its host over since; what a power cut might have taken back may have been kept.
-            let is_kept = self.has_cut_power && (is_seen || found.is_some());
-            let is_settled = found.is_some() || self.lost.was_settled(url) || is_kept;
-            if self.has_lost && !is_seen && !is_kept && !self.copies.has(url) {
-                lost_urls += 1;
-                if let Some(page) = self.copies.lead_to(&self.plan, url) {
-                    return Err(lost(format!("{url} is not crawled, and {page} leads there")));
-                }
-            } else if !is_settled {
-                missing.push(url.clone());
-            }
-            if let Some(settled) = found {
-                check_lost::compare(url, *fate, &settled.outcome).map_err(&lost)?;
-            }
-        }
-        if !missing.is_empty() {
-            missing.truncate(20);
-            return Err(lost(format!("may be fetched and were not settled: {}", missing.join(" "))));
-        }
-        self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
-        if self.has_lost {
-            self.report.reached.insert("URLs lost with a disk".to_owned(), lost_urls);
-        }
-        Ok(())
-    }
-}
-
-/// Whether an agent may ask for a URL.
-fn holds(process: &Process, url: &str) -> bool {
-    let host = Url::parse(url).map(|url| Host::of(&url));
-    let open = process.agent.open_partitions();
-    host.is_ok_and(|host| open.is_some_and(|open| open.contains(partition_of(&host))))
 }

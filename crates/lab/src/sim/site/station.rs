@@ -9,6 +9,7 @@ use nephila_core::agent::{
     Action, Agent, Event, FetchError, FetchId, Fetched, LookBack, Order, Purpose, Recipient, Ticket,
 };
 use nephila_core::assign::{partition_of, partition_of_address};
+use nephila_core::federation::Federation;
 use nephila_core::record::{Failure, Found, Record};
 use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
@@ -56,6 +57,10 @@ pub(super) struct Station {
     /// It was asked to end, and comes back then.
     pub(super) back_after: Option<Duration>,
     pub(super) site: SiteSettings,
+    /// The federation that the site is of.
+    pub(super) federation: Option<Federation>,
+    /// The last batch for another site, unless it was answered.
+    pub(super) posting: Option<u64>,
     config: Config,
 }
 
@@ -67,7 +72,7 @@ impl Station {
     fn note_unsynced(&mut self, durable: &[Done]) {
         for done in durable {
             if let Record::Settled(settled) = &*done.record
-                && settled.outcome.is_final()
+                && check_lost::is_done(&settled.outcome)
             {
                 self.unsynced.push(settled.url.clone());
             }
@@ -110,6 +115,8 @@ impl Station {
             clock,
             back_after: None,
             site,
+            federation: None,
+            posting: None,
             config: config.clone(),
         }
     }
@@ -130,6 +137,12 @@ impl Station {
     pub(super) fn move_away(&mut self) -> (String, String) {
         let next = format!("{}-moved-{}", self.site.name, self.life);
         (std::mem::replace(&mut self.site.address, next.clone()), next)
+    }
+
+    /// Whether a URL belongs to its site.
+    pub(super) fn is_home(&self, url: &str) -> bool {
+        let (Some(federation), Ok(url)) = (&self.federation, Url::parse(url)) else { return true };
+        federation.site_of(&Host::of(&url)) == federation.me()
     }
 
     fn answer(&mut self, event: Event) {
@@ -154,12 +167,15 @@ impl Sim<'_> {
         }
         let config = &station.config;
         let mut agent = Agent::of_site(config.settings.clone(), config.scope(&[]), station.site.clone());
+        if let Some(federation) = &station.federation {
+            agent = agent.in_federation(federation.clone());
+        }
         let disk = Arc::new(station.disk.clone());
         let opened = writer::open(disk, Path::new(DIR), config, &mut agent, clock);
         let opened =
             opened.map_err(|error| (Promise::NothingLost, format!("agent {index} cannot open: {error}")))?;
         let mut process = Process::new(agent, opened);
-        for url in self.lost.settled().filter(|_| !self.has_forgotten) {
+        for url in self.lost.settled().filter(|url| !self.has_forgotten && station.is_home(url)) {
             let host = Url::parse(url).map(|url| Host::of(&url));
             let is_held = |host: &Host| {
                 process.agent.open_partitions().is_some_and(|open| open.contains(partition_of(host)))
@@ -179,7 +195,11 @@ impl Sim<'_> {
         station.process = Some(process);
         self.report.processes += 1;
         self.perform(index, actions)?;
-        self.tell(index, Event::Seeds(self.plan.seeds.clone()))
+        // In a federation only the first site is told.
+        match self.are_neighbours(index, 0) {
+            true => self.tell(index, Event::Seeds(self.plan.seeds.clone())),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
@@ -264,11 +284,7 @@ impl Sim<'_> {
                 Action::PutBack { host, due } => process.store.put_back(&host, &due).map_err(failed)?,
                 Action::Export { to, handover, partitions, from } => {
                     let exported = process.store.export(&partitions, from.as_ref()).map_err(failed)?;
-                    let Exported { mut moved, next, decided } = exported;
-                    if self.bug == Some(SiteBug::MovesWithoutSeen) {
-                        moved.hosts.iter_mut().for_each(|host| host.seen.clear());
-                    }
-                    answers.push_back(Event::Exported { to, handover, moved, next, decided });
+                    self.exported(index, to, handover, exported);
                 }
                 Action::Reread { from, until } => {
                     let (mut records, next) = process.store.records(from, until).map_err(failed)?;
@@ -295,6 +311,8 @@ impl Sim<'_> {
                     });
                 }
                 Action::Send { to, message } => self.send(index, &to, message),
+                Action::Post { gateway, post, batch, .. } => self.post(index, &gateway, post, batch),
+                Action::Answer { call, taken } => self.answer_call(index, call, taken),
                 Action::Resolve { host } => {
                     let wait = Duration::from_millis(1 + self.random.below(60));
                     self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
@@ -317,6 +335,17 @@ impl Sim<'_> {
         Ok(())
     }
 
+    fn exported(&mut self, index: usize, to: AgentId, handover: (u64, u64), exported: Exported) {
+        let Exported { mut moved, next, decided } = exported;
+        if self.bug == Some(SiteBug::MovesWithoutSeen) {
+            moved.hosts.iter_mut().for_each(|host| host.seen.clear());
+        }
+        if moved.found.iter().any(|found| !self.stations[index].is_home(&found.url)) {
+            self.reach("a handover with URLs of other sites");
+        }
+        self.stations[index].answer(Event::Exported { to, handover, moved, next, decided });
+    }
+
     fn send(&mut self, index: usize, to: &Recipient, mut message: Box<Message>) {
         let from = (index, self.stations[index].site.me);
         let is_it = |station: &Station| {
@@ -336,7 +365,7 @@ impl Sim<'_> {
             _ => {}
         }
         if matches!(*message, Message::Move { .. } | Message::Moved { .. } | Message::Grant { .. }) {
-            self.strike_handover(index, to);
+            self.strike_one(index, to, 6);
         }
         match *message {
             Message::Move { part, .. } if part > 0 => self.reach("a handover of several parts"),
@@ -359,9 +388,9 @@ impl Sim<'_> {
         }
     }
 
-    /// Handovers are short: now and then one of the two is killed on purpose while they are at it.
-    fn strike_handover(&mut self, from: usize, to: usize) {
-        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(6) {
+    /// What two agents do together is short: in so many of a hundred cases one of them is killed on purpose while they are at it.
+    pub(super) fn strike_one(&mut self, from: usize, to: usize, percent: u64) {
+        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(percent) {
             return;
         }
         let station = if self.random.percent(50) { from } else { to };

@@ -1,0 +1,264 @@
+//! What is found of hosts of other sites, on its way there.
+//!
+//! A host of another site is in the store of this one as any other is: the agent that holds its partition is its *courier*. So
+//! the sieve knows what was sent, and a URL is sent once however often it is found; the host's queue is the outbox, on disk,
+//! and moves with its partition. Where a host of ours would be asked, one of another site is emptied: its URLs go into a batch,
+//! and when the other site has written that down, each is settled ([`Outcome::Sent`]). What was not answered for goes back into
+//! the queue: a URL may so be sent twice, and is then known there.
+//!
+//! Of each site at most one batch is being filled and one is on its way. While a site does not answer, nothing is taken for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Action, Agent, Due, Ticket};
+use crate::federation::{Batch, Federation, SiteNumber};
+use crate::frontier::{Place, Wait};
+use crate::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX, UNSETTLED_MAX};
+use crate::record::{Arrived, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
+use crate::time::{Mono, Now};
+use crate::url::{CleanUrl, Host, Url, clean};
+
+/// A batch that is not full goes this long after the first URL of it was taken: the more there is in one, the fewer bytes a URL
+/// takes on the way.
+const GATHER: Duration = Duration::from_secs(2);
+/// A host that finds no room in a batch is looked at again after this.
+const ROOM_AGAIN: Duration = Duration::from_secs(1);
+/// A site that does not take a batch is left alone for so long at first, and twice as long each time,
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// up to this.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// URLs and the hosts that they were taken from.
+type Parcels = Vec<(u32, Due)>;
+
+/// The way to another site.
+#[derive(Debug, Default)]
+struct Route {
+    filling: Parcels,
+    bytes: usize,
+    /// When what is being filled goes at the latest.
+    goes_at: Mono,
+    sent: Option<(u64, Parcels)>,
+    failures: u32,
+    /// Nothing is sent before, since the last was not taken.
+    not_before: Mono,
+}
+
+impl Route {
+    fn has_room(&self, now: Mono) -> bool {
+        now >= self.not_before && self.filling.len() < POST_URLS_MAX && self.bytes < POST_BYTES_MAX
+    }
+
+    fn is_full(&self) -> bool {
+        self.filling.len() >= POST_URLS_MAX || self.bytes >= POST_BYTES_MAX
+    }
+
+    fn next_wake(&self) -> Option<Mono> {
+        let waits = self.sent.is_none() && !self.filling.is_empty();
+        waits.then(|| if self.is_full() { Mono(0) } else { self.goes_at })
+    }
+
+    fn back_off(&mut self, now: Mono) {
+        let wait = BACKOFF_MIN.saturating_mul(1 << self.failures.min(10));
+        self.failures += 1;
+        self.not_before = now + wait.min(BACKOFF_MAX);
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    federation: Federation,
+    /// By site; that to our own is not used.
+    routes: Vec<Route>,
+    posts: u64,
+    /// Who waits until what came from another site is durable.
+    calls: BTreeMap<Ticket, u64>,
+}
+
+impl Exchange {
+    fn new(federation: Federation) -> Exchange {
+        let routes = federation.sites().map(|_| Route::default()).collect();
+        Exchange { federation, routes, posts: 0, calls: BTreeMap::new() }
+    }
+}
+
+impl Agent {
+    /// The same agent, of a site of this federation.
+    pub fn in_federation(mut self, federation: Federation) -> Agent {
+        self.exchange = Some(Box::new(Exchange::new(federation)));
+        self
+    }
+
+    /// The other site that a host belongs to.
+    pub(super) fn other_site(&self, host: &Host) -> Option<SiteNumber> {
+        let Exchange { federation, .. } = self.exchange.as_deref()?;
+        Some(federation.site_of(host)).filter(|site| *site != federation.me())
+    }
+
+    /// A host of another site has its turn.
+    pub(super) fn post_next(&mut self, index: u32, site: SiteNumber, now: Now, out: &mut Vec<Action>) {
+        // Its rules are asked for by its own site.
+        for errand in std::mem::take(&mut self.bench.host_mut(index).errands) {
+            self.fail_errand(&errand, now, out);
+        }
+        let Some(exchange) = self.exchange.as_deref_mut() else { return };
+        let route = &mut exchange.routes[site.index()];
+        let host = self.bench.host_mut(index);
+        if host.is_known() && host.head.is_empty() && host.due == 0 {
+            return self.settle_in(index, now);
+        }
+        if !route.has_room(now.mono) {
+            let until = route.not_before.max(now.mono + ROOM_AGAIN);
+            return self.bench.put_until(index, Place::Waiting(Wait::Exchange), until);
+        }
+        if host.head.is_empty() {
+            let host = host.name.clone();
+            self.bench.put(index, Place::Taking);
+            return out.push(Action::Take { host, max: POSTED_OF_HOST_MAX, fresh_first: false });
+        }
+        if route.filling.is_empty() {
+            route.goes_at = now.mono + GATHER;
+        }
+        for due in std::mem::take(&mut host.head) {
+            route.bytes += due.url.as_str().len();
+            route.filling.push((index, due));
+        }
+        host.held += 1;
+        self.bench.put(index, Place::Outgoing);
+    }
+
+    /// Sends what is to go now.
+    pub(super) fn tend_exchange(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(Exchange { federation, routes, posts, .. }) = self.exchange.as_deref_mut() else { return };
+        if self.ended {
+            return;
+        }
+        for ((site, entry), route) in federation.sites().zip(routes) {
+            if route.next_wake().is_none_or(|at| at > now.mono) {
+                continue;
+            }
+            *posts += 1;
+            let parcels = std::mem::take(&mut route.filling);
+            route.bytes = 0;
+            let found = parcels.iter().map(|(_, due)| found_of(due)).collect();
+            let batch = Box::new(Batch { version: federation.version(), found });
+            route.sent = Some((*posts, parcels));
+            // Another one after each that does not take it.
+            let gateway = entry.gateways.get(route.failures as usize % entry.gateways.len().max(1)).cloned();
+            out.push(Action::Post { site, gateway: gateway.unwrap_or_default(), post: *posts, batch });
+        }
+    }
+
+    pub(super) fn next_exchange_wake(&self) -> Option<Mono> {
+        self.exchange.as_deref()?.routes.iter().filter_map(Route::next_wake).min()
+    }
+
+    /// Another site has written a batch down, or has not.
+    pub(super) fn on_posted(&mut self, post: u64, taken: bool, now: Now, out: &mut Vec<Action>) {
+        let Some(Exchange { federation, routes, .. }) = self.exchange.as_deref_mut() else { return };
+        let is_it = |route: &Route| matches!(route.sent, Some((other, _)) if other == post);
+        let Some(at) = routes.iter().position(is_it) else { return };
+        let route = &mut routes[at];
+        let mut parcels = route.sent.take().map(|(_, parcels)| parcels).unwrap_or_default();
+        if !taken {
+            route.back_off(now.mono);
+            parcels.append(&mut route.filling);
+            route.bytes = 0;
+            return self.take_parcels_back(parcels, now, out);
+        }
+        (route.failures, route.not_before) = (0, now.mono);
+        let to = federation.sites().nth(at).map(|(_, site)| site.name.clone()).unwrap_or_default();
+        let mut hosts = BTreeSet::new();
+        for (index, due) in parcels {
+            hosts.insert(index);
+            self.write(Record::Settled(sent(due, &to, now)), Some(index), None, out);
+        }
+        self.release(hosts, now);
+    }
+
+    /// What was not taken goes back into the queues.
+    fn take_parcels_back(&mut self, parcels: Parcels, now: Now, out: &mut Vec<Action>) {
+        let mut hosts = BTreeSet::new();
+        for (index, due) in parcels {
+            hosts.insert(index);
+            self.bench.host_mut(index).head.push_back(due);
+        }
+        for index in &hosts {
+            if self.site.holds(self.bench.host(*index).partition) {
+                self.put_back(*index, out);
+            } else {
+                self.bench.host_mut(*index).head.clear();
+            }
+        }
+        self.release(hosts, now);
+    }
+
+    /// Nothing of these hosts is on its way any more.
+    fn release(&mut self, hosts: BTreeSet<u32>, now: Now) {
+        for index in hosts {
+            self.bench.host_mut(index).held -= 1;
+            self.settle_in(index, now);
+        }
+    }
+
+    /// URLs that another site has found, and that are ours as far as it knows. What is not, or not in our scope, is left out:
+    /// the other site need not be trusted.
+    pub(super) fn on_batch(&mut self, call: u64, batch: Batch, out: &mut Vec<Action>) {
+        let is_version =
+            self.exchange.as_ref().is_some_and(|exchange| exchange.federation.version() == batch.version);
+        let has_nowhere_to_write = self.site.is_shared() && self.site.held.is_empty();
+        if !is_version || has_nowhere_to_write || self.unsettled.len() >= UNSETTLED_MAX {
+            return out.push(Action::Answer { call, taken: false });
+        }
+        let mut found: Vec<Found> = Vec::with_capacity(batch.found.len());
+        for mut one in batch.found.into_iter().take(POST_URLS_MAX + POSTED_OF_HOST_MAX) {
+            let Some(url) = Url::parse(&one.url).ok().and_then(clean) else { continue };
+            let (host, url) = (Host::of(&url), CleanUrl::from(url));
+            if self.other_site(&host).is_none() && self.may_follow(&url, &mut LeftOut::default()) {
+                // The user has named it elsewhere: that does not widen the scope here.
+                one.how = if one.how == How::Seed { How::Link } else { one.how };
+                found.push(Found { url: url.into(), ..one });
+            }
+        }
+        if found.is_empty() {
+            return out.push(Action::Answer { call, taken: true });
+        }
+        let pages = vec![(None, found.len() as u32)];
+        let record = Record::Arrived(Arrived { from: self.site.me(), found, pages });
+        let ticket = self.write(record, None, None, out);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.calls.insert(ticket, call);
+        }
+    }
+
+    /// A record is durable, or will never be.
+    pub(super) fn answer_call(&mut self, ticket: Ticket, taken: bool, out: &mut Vec<Action>) {
+        let call = self.exchange.as_mut().and_then(|exchange| exchange.calls.remove(&ticket));
+        out.extend(call.map(|call| Action::Answer { call, taken }));
+    }
+}
+
+fn found_of(due: &Due) -> Found {
+    Found { url: due.url.as_str().to_owned(), depth: due.depth, how: due.how, redirects: due.redirects }
+}
+
+fn sent(due: Due, to: &str, now: Now) -> Settled {
+    Settled {
+        url: due.url.into(),
+        depth: due.depth,
+        how: due.how,
+        found_in: due.found_in,
+        attempts: due.attempts,
+        asked: false,
+        at: now.wall,
+        took: Duration::ZERO,
+        bytes: 0,
+        outcome: Outcome::Sent { to: to.to_owned() },
+        capture: None,
+        flags: PageFlags::default(),
+        found: Vec::new(),
+        left_out: LeftOut::default(),
+    }
+}

@@ -1,0 +1,208 @@
+//! A federation: several sites that crawl as one. Which site a host belongs to is a function that every site computes for itself
+//! and comes to the same, from a list of sites that operators write and that has a version: sites with different versions
+//! exchange nothing.
+//!
+//! Hosts of one registrable domain belong to one site: they link to each other more than to anybody else, and redirect to each
+//! other for their robots.txt. A domain belongs to the site that a rule names for it or for a domain above it; without one, to
+//! the site whose name and the domain's have the highest hash together, so that a site which joins takes its part from all the
+//! others, and nothing moves between those.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::limits::SITES_MAX;
+use crate::record::Found;
+use crate::scope::domain;
+use crate::url::Host;
+
+/// One of the sites, by its place in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SiteNumber(u16);
+
+impl SiteNumber {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A site of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteEntry {
+    /// Its name.
+    pub name: String,
+    /// Where some of its agents are reached from other sites. Any of them takes what is for the site.
+    pub gateways: Vec<String>,
+}
+
+/// A list of sites that cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAFederation {
+    /// There are none, or too many.
+    #[error("a federation has 1 to {SITES_MAX} sites, not {0}")]
+    Size(usize),
+    /// Two of one name.
+    #[error("two sites are called {0:?}")]
+    Twice(String),
+    /// A name that is not in the list.
+    #[error("no site is called {0:?}")]
+    Unknown(String),
+}
+
+/// All sites, and which of them this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Federation {
+    version: u64,
+    /// In the order of their names.
+    sites: Vec<SiteEntry>,
+    me: SiteNumber,
+    /// Whose domains are that a rule names.
+    pinned: BTreeMap<String, SiteNumber>,
+}
+
+impl Federation {
+    /// The federation of these sites, from the point of view of `me`. `pinned` are domains, at any level, and the sites that they
+    /// belong to with all names below; of several the longest counts.
+    pub fn new(
+        version: u64,
+        mut sites: Vec<SiteEntry>,
+        me: &str,
+        pinned: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Federation, NotAFederation> {
+        if sites.is_empty() || sites.len() > SITES_MAX {
+            return Err(NotAFederation::Size(sites.len()));
+        }
+        sites.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(twice) = sites.windows(2).find(|two| two[0].name == two[1].name) {
+            return Err(NotAFederation::Twice(twice[0].name.clone()));
+        }
+        let find = |name: &str| {
+            let at = sites.binary_search_by(|site| site.name.as_str().cmp(name));
+            at.map(|at| SiteNumber(at as u16)).map_err(|_| NotAFederation::Unknown(name.to_owned()))
+        };
+        let me = find(me)?;
+        let pin = |(domain, site): (String, String)| Ok((domain.to_ascii_lowercase(), find(&site)?));
+        let pinned = pinned.into_iter().map(pin).collect::<Result<_, NotAFederation>>()?;
+        Ok(Federation { version, sites, me, pinned })
+    }
+
+    /// The version of the list.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Which site this is.
+    pub fn me(&self) -> SiteNumber {
+        self.me
+    }
+
+    /// All sites.
+    pub fn sites(&self) -> impl ExactSizeIterator<Item = (SiteNumber, &SiteEntry)> {
+        self.sites.iter().enumerate().map(|(at, site)| (SiteNumber(at as u16), site))
+    }
+
+    /// One of them.
+    pub fn site(&self, number: SiteNumber) -> &SiteEntry {
+        &self.sites[number.index()]
+    }
+
+    /// The number of a site.
+    pub fn find(&self, name: &str) -> Option<SiteNumber> {
+        self.sites().find(|(_, site)| site.name == name).map(|(number, _)| number)
+    }
+
+    /// The site that a host belongs to.
+    pub fn site_of(&self, host: &Host) -> SiteNumber {
+        let mut tail = host.as_str();
+        while !self.pinned.is_empty() {
+            if let Some(site) = self.pinned.get(tail) {
+                return *site;
+            }
+            match tail.split_once('.') {
+                Some((_, rest)) => tail = rest,
+                None => break,
+            }
+        }
+        let domain = domain(host.as_str());
+        let hash = |site: &SiteEntry| {
+            xxh3_64_with_seed(domain.as_bytes(), xxh3_64_with_seed(site.name.as_bytes(), 0))
+        };
+        self.sites().max_by_key(|(_, site)| hash(site)).map_or(self.me, |(number, _)| number)
+    }
+}
+
+/// What one site tells another: URLs that it has found and that belong there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// The version of the sender's list of sites.
+    pub version: u64,
+    /// The URLs.
+    pub found: Vec<Found>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn federation(names: &[&str], pinned: &[(&str, &str)]) -> Federation {
+        let site = |name: &&str| SiteEntry { name: (*name).to_owned(), gateways: Vec::new() };
+        let pinned = pinned.iter().map(|(domain, site)| ((*domain).to_owned(), (*site).to_owned()));
+        Federation::new(1, names.iter().map(site).collect(), names[0], pinned).unwrap()
+    }
+
+    fn owner<'a>(federation: &'a Federation, host: &str) -> &'a str {
+        &federation.site(federation.site_of(&Host::parse(host).unwrap())).name
+    }
+
+    #[test]
+    fn the_longest_rule_counts_and_others_are_left_to_the_hash() {
+        let pinned = [("jp", "tokyo"), ("example.jp", "paris"), ("Example.ORG", "lima")];
+        let federation = federation(&["paris", "tokyo", "lima"], &pinned);
+        for (host, expected) in [
+            ("a.jp", "tokyo"),
+            ("www.example.jp", "paris"),
+            ("example.org", "lima"),
+            ("deep.www.example.org", "lima"),
+        ] {
+            assert_eq!(owner(&federation, host), expected, "{host}");
+        }
+        assert_eq!(owner(&federation, "www.nasa.gov"), owner(&federation, "nasa.gov"));
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let new = |names: &[&str], me: &str, pin: &str| {
+            let site = |name: &&str| SiteEntry { name: (*name).to_owned(), gateways: Vec::new() };
+            let pinned = [("org".to_owned(), pin.to_owned())];
+            Federation::new(1, names.iter().map(site).collect(), me, pinned).map(|_| ())
+        };
+        assert_eq!(new(&[], "a", "a"), Err(NotAFederation::Size(0)));
+        assert_eq!(new(&["a", "b", "a"], "a", "a"), Err(NotAFederation::Twice("a".into())));
+        assert_eq!(new(&["a"], "b", "a"), Err(NotAFederation::Unknown("b".into())));
+        assert_eq!(new(&["a"], "a", "c"), Err(NotAFederation::Unknown("c".into())));
+        assert_eq!(new(&["a", "b"], "a", "b"), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_site_that_joins_takes_from_all_and_nothing_else_moves(host in "[a-z]{1,12}\\.(org|net|test)") {
+            let before = federation(&["paris", "tokyo", "lima"], &[]);
+            let after = federation(&["lima", "oslo", "paris", "tokyo"], &[]);
+            let (old, new) = (owner(&before, &host), owner(&after, &host));
+            prop_assert!(new == old || new == "oslo");
+        }
+    }
+
+    #[test]
+    fn sites_share_evenly() {
+        let federation = federation(&["paris", "tokyo", "lima"], &[]);
+        let mut counts = BTreeMap::<&str, u32>::new();
+        for number in 0..3_000 {
+            *counts.entry(owner(&federation, &format!("h{number}.org"))).or_default() += 1;
+        }
+        assert!(counts.len() == 3 && counts.values().all(|count| (900..1_100).contains(count)), "{counts:?}");
+    }
+}

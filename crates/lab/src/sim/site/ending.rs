@@ -1,0 +1,160 @@
+//! The end of a run: when everything is done, what the agents know is compared with what the web held.
+
+use nephila_core::agent::{Event, SiteView};
+use nephila_core::assign::{PARTITIONS, partition_of};
+use nephila_core::site::Partitions;
+use nephila_core::time::Mono;
+use nephila_core::url::{Host, Url};
+use nephila_store::{KnownState, Store};
+
+use super::super::Promise;
+use super::super::check_lost;
+use super::super::driver::{Broken, Process, broken};
+use super::{FAULTS_FOR, Happening, LOOK_EVERY, REST, Sim};
+
+impl Sim<'_> {
+    /// Whether everything is done: then the run ends.
+    pub(super) fn look(&mut self) -> Result<bool, Broken> {
+        self.after(LOOK_EVERY, Happening::Look);
+        if self.now < self.faults_end.max(Mono(0) + FAULTS_FOR) {
+            return Ok(false);
+        }
+        if self.now > self.faults_end + REST {
+            let views: Vec<_> = (0..self.stations.len()).map(|index| self.view(index)).collect();
+            return Err((Promise::NothingLost, format!("the crawl does not finish: {views:?}")));
+        }
+        let mut waiting = vec![0; self.stations.len()];
+        for (station, waiting) in self.stations.iter_mut().zip(&mut waiting) {
+            // What a handover that came to nothing has left does not count.
+            let Some(Process { agent, store, .. }) = &mut station.process else { continue };
+            let open = agent.open_partitions();
+            let counted = store.hosts(&mut |stored| {
+                let is_open = open.is_some_and(|open| open.contains(partition_of(&stored.host)));
+                *waiting += if is_open { stored.queued } else { 0 };
+            });
+            counted.map_err(|error| (Promise::NothingLost, error.to_string()))?;
+        }
+        let mut open = 0;
+        let is_done = (0..self.stations.len()).all(|index| {
+            let clock = self.clock(index);
+            self.stations[index].process.as_mut().is_some_and(|process| {
+                let status = process.agent.status(clock);
+                let view = process.agent.site_view(clock);
+                open += process.agent.open_partitions().map_or(0, Partitions::len);
+                let is_quiet = |view: SiteView| {
+                    let moving = view.misplaced + view.owing + view.handovers + view.unrecovered;
+                    moving == 0 && !view.is_delivering
+                };
+                waiting[index] == 0 && status.unsettled == 0 && view.is_some_and(is_quiet)
+            })
+        });
+        // What is not decided may be new.
+        if !is_done || open != usize::from(PARTITIONS) * self.sites() || self.decide_all()? {
+            return Ok(false);
+        }
+        self.check_end()?;
+        Ok(true)
+    }
+
+    /// Has every store decide what it has put off; true if anything was new.
+    fn decide_all(&mut self) -> Result<bool, Broken> {
+        let mut is_news = false;
+        for index in 0..self.stations.len() {
+            let Some(process) = &mut self.stations[index].process else { continue };
+            if process.store.stored().undecided == 0 {
+                continue;
+            }
+            let decided =
+                process.store.decide().map_err(|error| (Promise::NothingLost, error.to_string()))?;
+            is_news |= !decided.new.is_empty();
+            process.answers.push_back(Event::Decided(decided));
+        }
+        Ok(is_news)
+    }
+
+    fn view(&mut self, index: usize) -> String {
+        let clock = self.clock(index);
+        match &mut self.stations[index].process {
+            Some(process) => {
+                let status = process.agent.status(clock);
+                let view = process.agent.site_view(clock).map(|view| {
+                    (
+                        view.held,
+                        view.misplaced,
+                        view.owing,
+                        view.handovers,
+                        view.unrecovered,
+                        view.is_delivering,
+                    )
+                });
+                format!("{index}: queue {}, {:?}, {view:?}", status.queue, status.hosts)
+            }
+            None => format!("{index}: down"),
+        }
+    }
+
+    /// Compares what the site knows with what the web held.
+    fn check_end(&mut self) -> Result<(), Broken> {
+        let mut held = 0;
+        for index in 0..self.stations.len() {
+            let clock = self.clock(index);
+            let process = self.stations[index].process.as_ref();
+            if let Some(view) = process.and_then(|process| process.agent.site_view(clock)) {
+                held += view.held;
+                self.count_run_out(view.turns_run_out);
+            }
+        }
+        if held != usize::from(PARTITIONS) * self.sites() {
+            return Err((Promise::OneOwner, format!("{held} partitions are held in the end")));
+        }
+        let lost = broken(Promise::NothingLost);
+        let mut lost_urls = 0;
+        let mut missing = Vec::new();
+        for (url, fate) in &self.plan.must {
+            let (mut found, mut is_seen) = (None, false);
+            for station in self.stations.iter_mut().filter(|station| station.is_home(url)) {
+                let Some(process) = &mut station.process else { continue };
+                match check_lost::state(&mut process.store, url).map_err(&lost)? {
+                    Some(KnownState::Settled(settled)) => found = Some(settled),
+                    Some(KnownState::Elsewhere { .. }) => is_seen |= holds(process, url),
+                    None => {}
+                    Some(other) if holds(process, url) => {
+                        return Err(lost(format!("{url} is {other:?} in the end")));
+                    }
+                    // It is left from a handover that came to nothing.
+                    Some(_) => {}
+                }
+            }
+            // Whoever settled it may have handed its host over since; what a power cut might have taken back may have been kept.
+            let is_kept = self.has_cut_power && (is_seen || found.is_some());
+            let is_settled = found.is_some() || self.lost.was_settled(url) || is_kept;
+            if self.has_lost && !is_seen && !is_kept && !self.copies.has(url) {
+                lost_urls += 1;
+                if let Some(page) = self.copies.lead_to(&self.plan, url) {
+                    return Err(lost(format!("{url} is not crawled, and {page} leads there")));
+                }
+            } else if !is_settled {
+                missing.push(url.clone());
+            }
+            if let Some(settled) = found {
+                check_lost::compare(url, *fate, &settled.outcome).map_err(&lost)?;
+            }
+        }
+        if !missing.is_empty() {
+            missing.truncate(20);
+            return Err(lost(format!("may be fetched and were not settled: {}", missing.join(" "))));
+        }
+        self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
+        if self.has_lost {
+            self.report.reached.insert("URLs lost with a disk".to_owned(), lost_urls);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an agent may ask for a URL.
+fn holds(process: &Process, url: &str) -> bool {
+    let host = Url::parse(url).map(|url| Host::of(&url));
+    let open = process.agent.open_partitions();
+    host.is_ok_and(|host| open.is_some_and(|open| open.contains(partition_of(&host))))
+}

@@ -1,0 +1,176 @@
+//! Several simulated sites that crawl as one: which host is whose, and what passes between them.
+//!
+//! Hosts that share an address, or have their robots.txt with another host, are of one site: what sites have to agree on about
+//! those is not simulated.
+
+use std::time::Duration;
+
+use nephila_core::agent::Event;
+use nephila_core::federation::{Batch, Federation, SiteEntry};
+
+use super::super::SiteBug;
+use super::super::driver::Broken;
+use super::super::random::Random;
+use super::super::web::{HostPlan, Plan};
+use super::faults::Fault;
+use super::station::Station;
+use super::{Happening, Sim, ToProcess};
+
+/// How long it takes to another site at least.
+const DISTANCE: Duration = Duration::from_millis(40);
+/// When an agent takes what it has sent to another site for lost.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A batch on its way: who sent it, in which life and under which number, and to whom.
+pub(super) struct Call {
+    from: (usize, u64),
+    post: u64,
+    to: usize,
+    batch: Box<Batch>,
+}
+
+/// Who waits for an answer: which agent, in which life, and for what.
+pub(super) type Caller = (usize, u64, u64);
+
+fn site_name(site: usize) -> String {
+    format!("site-{site}")
+}
+
+/// Divides agents among sites, and hosts among them. Some sites begin with all of their agents, others with all but one.
+pub(super) fn found(seed: u64, plan: &Plan, stations: &mut [Station], random: &mut Random) {
+    let sites = 2 + random.below(2) as usize;
+    let homes: Vec<usize> = (0..stations.len()).map(|index| index % sites).collect();
+    let names: Vec<String> = stations.iter().map(|station| station.site.name.clone()).collect();
+    let federations = of_plan(seed, plan, &homes, &names);
+    for (home, federation) in federations.iter().enumerate() {
+        let its = names.iter().zip(&homes).filter(|(_, other)| **other == home);
+        let mut peers: Vec<String> = its.map(|(name, _)| name.clone()).collect();
+        if peers.len() > 1 && random.percent(50) {
+            peers.pop();
+        }
+        for (station, _) in stations.iter_mut().zip(&homes).filter(|(_, other)| **other == home) {
+            station.site.peers.clone_from(&peers);
+            station.federation = Some(federation.clone());
+        }
+    }
+}
+
+/// The federation as each of its sites knows it. `homes` says which site an agent is of, `names` what it is called.
+fn of_plan(seed: u64, plan: &Plan, homes: &[usize], names: &[String]) -> Vec<Federation> {
+    let sites = homes.iter().max().map_or(0, |last| last + 1);
+    let entries: Vec<SiteEntry> = (0..sites)
+        .map(|site| {
+            let its = homes.iter().zip(names).filter(|(home, _)| **home == site);
+            SiteEntry { name: site_name(site), gateways: its.map(|(_, name)| name.clone()).collect() }
+        })
+        .collect();
+    let mut random = Random::fork(seed, "sites of hosts");
+    let drawn: Vec<usize> = plan.hosts.iter().map(|_| random.below(sites as u64) as usize).collect();
+    let groups = groups(plan);
+    let pins = || {
+        let pin = |(host, group): (&HostPlan, &usize)| (host.name.clone(), site_name(drawn[*group]));
+        plan.hosts.iter().zip(&groups).map(pin).collect::<Vec<_>>()
+    };
+    let federation = |site| Federation::new(1, entries.clone(), &site_name(site), pins());
+    (0..sites).filter_map(|site| federation(site).ok()).collect()
+}
+
+/// For each host the first of those that have to be with it.
+fn groups(plan: &Plan) -> Vec<usize> {
+    let mut group: Vec<usize> = (0..plan.hosts.len()).collect();
+    let mut join = |a: usize, b: usize| {
+        let (low, high) = (group[a].min(group[b]), group[a].max(group[b]));
+        group.iter_mut().filter(|group| **group == high).for_each(|group| *group = low);
+    };
+    for (at, host) in plan.hosts.iter().enumerate() {
+        let addresses = [Some(host.address), host.other_address];
+        let rules = plan.rules_elsewhere(&host.name);
+        for (other_at, other) in plan.hosts.iter().enumerate().take(at) {
+            let shares = addresses
+                .iter()
+                .flatten()
+                .any(|address| *address == other.address || Some(*address) == other.other_address);
+            let has_rules =
+                rules == Some(&other.name) || plan.rules_elsewhere(&other.name) == Some(&host.name);
+            if shares || has_rules {
+                join(at, other_at);
+            }
+        }
+    }
+    group
+}
+
+/// Whole sites that are cut off from the others, for up to ten minutes.
+pub(super) fn cuts(seed: u64, stations: &[Station], within: Duration) -> Vec<(Duration, Fault)> {
+    let mut random = Random::fork(seed, "cuts between sites");
+    let Some(sites) = stations.first().and_then(|station| station.federation.as_ref()) else {
+        return Vec::new();
+    };
+    let sites = sites.sites().len() as u64;
+    let cut = |_| {
+        let at = Duration::from_millis(random.below(within.as_millis() as u64));
+        let cut_off = random.below(sites) as usize;
+        let is_cut_off = |station: &Station| {
+            station
+                .federation
+                .as_ref()
+                .is_some_and(|federation| federation.site(federation.me()).name == site_name(cut_off))
+        };
+        let bits = stations.iter().enumerate().filter(|(_, station)| is_cut_off(station));
+        let side = bits.fold(0, |side, (index, _)| side | 1 << index);
+        (at, Fault::Cut { side, lasts: Duration::from_secs(10 + random.below(590)) })
+    };
+    (0..3).map(cut).collect()
+}
+
+impl Sim<'_> {
+    /// Whether two agents are of one site.
+    pub(super) fn are_neighbours(&self, a: usize, b: usize) -> bool {
+        let site = |index: usize| self.stations[index].federation.as_ref().map(Federation::me);
+        site(a) == site(b)
+    }
+
+    pub(super) fn post(&mut self, index: usize, gateway: &str, post: u64, batch: Box<Batch>) {
+        let life = self.stations[index].life;
+        self.stations[index].posting = Some(post);
+        let taken = self.bug == Some(SiteBug::TrustsSilence);
+        let given_up = ToProcess::Tell(Box::new(Event::Posted { post, taken }));
+        self.after(TIMEOUT, Happening::ToProcess(index, life, given_up));
+        let Some(to) = self.stations.iter().position(|station| station.site.name == gateway) else { return };
+        self.reach("a batch for another site");
+        if batch.found.iter().any(|found| !self.posted.insert(found.url.clone())) {
+            self.reach("a batch that was sent again");
+        }
+        for wait in self.network.carry(index, to, self.now) {
+            let call = Call { from: (index, life), post, to, batch: batch.clone() };
+            self.after(DISTANCE + wait, Happening::Call(call));
+        }
+    }
+
+    pub(super) fn call(&mut self, Call { from, post, to, batch }: Call) -> Result<(), Broken> {
+        if self.network.is_cut(from.0, to, self.now) || self.stations[to].process.is_none() {
+            return Ok(());
+        }
+        self.strike_one(from.0, to, 1);
+        self.calls += 1;
+        let call = self.calls;
+        self.callers.insert(call, (from.0, from.1, post));
+        if self.bug == Some(SiteBug::AnswersEarly) {
+            self.answer_call(to, call, true);
+        }
+        let life = self.stations[to].life;
+        let event = Box::new(Event::Batch { call, batch });
+        self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
+    }
+
+    pub(super) fn answer_call(&mut self, index: usize, call: u64, taken: bool) {
+        let Some((to, life, post)) = self.callers.remove(&call) else { return };
+        if !taken {
+            self.reach("a batch that was not taken");
+        }
+        for wait in self.network.carry(index, to, self.now) {
+            let answer = ToProcess::Tell(Box::new(Event::Posted { post, taken }));
+            self.after(DISTANCE + wait, Happening::ToProcess(to, life, answer));
+        }
+    }
+}
