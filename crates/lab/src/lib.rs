@@ -4,4 +4,5 @@ pub mod demo;
 pub mod experiment;
 pub mod redis;
 pub mod sim;
+pub mod wan;
 pub mod web;

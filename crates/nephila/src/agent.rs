@@ -52,11 +52,7 @@ impl Told {
         config.read_ca(&mut mistakes);
         config.check_site(&mut mistakes);
         let seeds = seeds::read(&config, &mut mistakes);
-        if seeds.is_empty() && mistakes.list().is_empty() {
-            mistakes.add(
-                "urls: name where the crawl starts, the same for all agents, here or in a file with `seeds`",
-            );
-        }
+        config.check_seeds(seeds.len(), &mut mistakes);
         if config.contact.is_none() && config::needs_contact(&seeds) {
             mistakes.add(
                 "contact: webmasters have to know whom to write to: give your email address, or a web page",

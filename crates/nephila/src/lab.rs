@@ -1,21 +1,23 @@
 //! `nephila lab` and `nephila demo`: the synthetic web, the simulator and the experiments, for people who want to try a
 //! crawler without touching anybody's server.
 
+mod simulate;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use nephila_lab::demo;
 use nephila_lab::experiment::{
-    BenchOptions, ChaosOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions,
-    GapOptions, GarbageOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions,
-    MemoryOptions, Outcome, QualityOptions, RedisExperiment, RingOptions, ScalingOptions, ServerFaults,
-    Setup, WebSpeedOptions, WorkOptions, bench, chaos, connections, first_page, frontier, frontier_work,
-    full_disk, gap, garbage, handshakes, hostile, kills, many_hosts, memory, quality, redis, ring, scaling,
-    web_speed,
+    BenchOptions, ChaosOptions, ConnectionsOptions, FederationOptions, FirstPageOptions, FrontierExperiment,
+    FullDiskOptions, GapOptions, GarbageOptions, HandshakesOptions, HostileOptions, KillsOptions,
+    ManyHostsOptions, MemoryOptions, Outcome, QualityOptions, RedisExperiment, RingOptions, ScalingOptions,
+    ServerFaults, Setup, WebSpeedOptions, WorkOptions, bench, chaos, connections, federation, first_page,
+    frontier, frontier_work, full_disk, gap, garbage, handshakes, hostile, kills, many_hosts, memory,
+    quality, redis, ring, scaling, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
-use nephila_lab::{demo, sim};
 use nephila_node::display::{self, Kind};
 
 use crate::exit::{Ended, Failure, print_json};
@@ -135,7 +137,7 @@ pub(crate) fn command() -> Command {
 }
 
 /// Agents that crawl together.
-fn site_commands() -> [Command; 4] {
+fn site_commands() -> [Command; 5] {
     [
         experiment_command("ring", "Measure how evenly agents share, and that nothing moves needlessly")
             .arg(option("seeds", "N", "How many seeds are averaged over [default: 20]"))
@@ -188,6 +190,16 @@ fn site_commands() -> [Command; 4] {
         .arg(option("requests", "N", "Requests that are measured each time [default: 16000]"))
         .arg(option("rounds", "N", "How often both are measured, in turn [default: 2]"))
         .arg(store_option()),
+        experiment_command(
+            "federation",
+            "Crawl as several sites over an emulated wide area, and count what passes between them",
+        )
+        .arg(option("sites", "N", "How many sites [default: 3]"))
+        .arg(option("agents", "N", "Agents of each [default: 1]"))
+        .arg(option("hosts", "N", "Hosts of the web [default: 300]"))
+        .arg(option("pages", "N", "Pages of each [default: 100]"))
+        .arg(option("round-trip", "MS", "From one site to another and back, in milliseconds [default: 80]"))
+        .arg(option("cut", "SECONDS", "Cut the last site off for so long [default: 0]")),
         experiment_command(
             "garbage",
             "Send random bytes to every port of a site, with wrong certificates and without, and see that nothing changes",
@@ -314,7 +326,7 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
 pub(crate) fn run(matches: &ArgMatches) -> Ended {
     match matches.subcommand() {
         Some(("web", matches)) => web(matches),
-        Some(("sim", matches)) => simulate(matches),
+        Some(("sim", matches)) => simulate::run(matches),
         Some(("frontier-work", matches)) => work_on_frontier(matches),
         Some((name, matches)) => {
             let outcome = experiment(name, matches)?;
@@ -337,18 +349,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
     };
     let seed = number(matches, "seed", 1)?;
     Ok(match name {
-        "hostile" => {
-            let usual = matches.get_flag("default-delays");
-            let default = if usual { HostileOptions::default_delays() } else { HostileOptions::default() };
-            let options = HostileOptions {
-                seed,
-                hosts: number(matches, "hosts", default.hosts)?,
-                pages: number(matches, "pages", default.pages)?,
-                scale: number(matches, "scale", default.scale)?,
-                ..default
-            };
-            hostile(&setup, &options)?
-        }
+        "hostile" => hostile(&setup, &hostile_options(matches, seed)?)?,
         "kills" => {
             let default = KillsOptions::default();
             let kills_wanted = number(matches, "kills", default.kills)?;
@@ -399,6 +400,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
         }
         "chaos" => chaos(&setup, &chaos_options(matches, seed)?)?,
         "scaling" => scaling(&setup, &scaling_options(matches, seed)?)?,
+        "federation" => federation(&setup, &federation_options(matches, seed)?)?,
         "garbage" => garbage(&setup, &garbage_options(matches, seed)?)?,
         "connections" => {
             let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;
@@ -470,6 +472,36 @@ fn scaling_options(matches: &ArgMatches, seed: u64) -> Result<ScalingOptions, Fa
     })
 }
 
+fn hostile_options(matches: &ArgMatches, seed: u64) -> Result<HostileOptions, Failure> {
+    let usual = matches.get_flag("default-delays");
+    let default = if usual { HostileOptions::default_delays() } else { HostileOptions::default() };
+    Ok(HostileOptions {
+        seed,
+        hosts: number(matches, "hosts", default.hosts)?,
+        pages: number(matches, "pages", default.pages)?,
+        scale: number(matches, "scale", default.scale)?,
+        ..default
+    })
+}
+
+fn federation_options(matches: &ArgMatches, seed: u64) -> Result<FederationOptions, Failure> {
+    let default = FederationOptions::default();
+    Ok(FederationOptions {
+        seed,
+        sites: number(matches, "sites", default.sites)?,
+        agents: number(matches, "agents", default.agents)?,
+        hosts: number(matches, "hosts", default.hosts)?,
+        pages: number(matches, "pages", default.pages)?,
+        round_trip: Duration::from_millis(number(
+            matches,
+            "round-trip",
+            default.round_trip.as_millis() as u64,
+        )?),
+        cut: Duration::from_secs(number(matches, "cut", 0)?),
+        ..default
+    })
+}
+
 fn garbage_options(matches: &ArgMatches, seed: u64) -> Result<GarbageOptions, Failure> {
     let default = GarbageOptions::default();
     Ok(GarbageOptions { seed, bytes: number(matches, "bytes", default.bytes)?, ..default })
@@ -534,89 +566,6 @@ fn seconds(name: &str, word: &str) -> Result<Duration, Failure> {
     parsed
         .filter(|delay| !delay.is_zero())
         .ok_or_else(|| Failure::usage(format!("--{name}: {word:?} is not a number of seconds above 0")))
-}
-
-fn simulate(matches: &ArgMatches) -> Ended {
-    let first: u64 = number(matches, "seed", 0)?;
-    let seeds: u64 = number(matches, "seeds", 1)?;
-    type Run = fn(u64) -> Result<sim::Report, sim::Violation>;
-    let (run, traced, states): (Run, Traced, &[&str]) = if matches.get_flag("federation") {
-        (sim::run_federation, sim::run_federation_traced, &sim::FEDERATION_STATES)
-    } else if matches.get_flag("shared") {
-        (sim::run_shared, sim::run_shared_traced, &sim::SHARED_STATES)
-    } else if matches.get_flag("site") {
-        (sim::run_site, sim::run_site_traced, &sim::SITE_STATES)
-    } else {
-        (sim::run, sim::run_traced, &[])
-    };
-    if let Some(text) = matches.get_one::<String>("trace") {
-        return trace(first, traced, text);
-    }
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs: usize = number(matches, "jobs", processors)?;
-    let summary = sim::run_seeds(first..first.saturating_add(seeds), jobs, run, |summary| {
-        if summary.runs.is_multiple_of(100) {
-            display::note(&format!("{} of {seeds} seeds", summary.runs));
-        }
-    });
-    let unreached = summary.unreached(states);
-    if matches.get_flag("json") {
-        print_json(&serde_json::to_value(&summary).context("cannot write the summary")?)?;
-    } else {
-        crate::exit::print(summary_text(&summary))?;
-    }
-    for state in &unreached {
-        display::note(&format!("never reached: {state}"));
-    }
-    Ok(u8::from(!summary.violations.is_empty() || !unreached.is_empty()))
-}
-
-/// Runs one seed and tells of every event and action.
-type Traced = fn(u64, &mut dyn FnMut(f64, &str)) -> Result<sim::Report, sim::Violation>;
-
-/// Runs one seed and prints the events and actions that contain a text.
-fn trace(seed: u64, run: Traced, text: &str) -> Ended {
-    let mut failed = None;
-    let mut tell = |at: f64, line: &str| {
-        if line.contains(text) && failed.is_none() {
-            failed = crate::exit::print(format!("{at:.6} {line}\n")).err();
-        }
-    };
-    let outcome = run(seed, &mut tell);
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    crate::exit::print(match &outcome {
-        Ok(_) => "no promise was broken\n".to_owned(),
-        Err(violation) => format!("BROKEN: {violation}\n"),
-    })?;
-    Ok(u8::from(outcome.is_err()))
-}
-
-fn summary_text(summary: &sim::Summary) -> String {
-    let total = &summary.total;
-    let counts = |counts: &std::collections::BTreeMap<String, u64>| {
-        counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
-    };
-    let mut text = format!(
-        "{} seeds: {} requests by {} processes in {} s of virtual time; trace {:016x}\n  faults: {}\n  reached: {}\n",
-        summary.runs,
-        total.requests,
-        total.processes,
-        total.virtual_s,
-        total.trace_hash,
-        counts(&total.faults),
-        counts(&total.reached),
-    );
-    for violation in &summary.violations {
-        text.push_str(&format!("  BROKEN: {violation}\n"));
-    }
-    text.push_str(if summary.violations.is_empty() {
-        "no promise was broken\n"
-    } else {
-        "a promise was BROKEN\n"
-    });
-    text
 }
 
 fn web(matches: &ArgMatches) -> Ended {

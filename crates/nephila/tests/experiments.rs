@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use nephila_lab::experiment::{
-    ChaosOptions, FrontierExperiment, FullDiskOptions, GarbageOptions, HandshakesOptions, HostileOptions,
-    KillsOptions, Outcome, RingOptions, ServerFaults, Setup, chaos, frontier, full_disk, garbage, handshakes,
-    hostile, kills, ring,
+    ChaosOptions, FederationOptions, FrontierExperiment, FullDiskOptions, GarbageOptions, HandshakesOptions,
+    HostileOptions, KillsOptions, Outcome, RingOptions, ServerFaults, Setup, chaos, federation, frontier,
+    full_disk, garbage, handshakes, hostile, kills, ring,
 };
 use nephila_lab::web::{Kinds, PageBytes, kinds};
 
@@ -147,4 +147,22 @@ fn agents_share_evenly_and_nothing_moves_needlessly() {
     let missed: Vec<_> =
         outcome.bars.iter().filter(|bar| !bar.met && !bar.what.contains("processor time")).collect();
     assert!(missed.is_empty() && outcome.bars.len() == 4, "{outcome}");
+}
+
+/// How few bytes pass between sites depends on how many URLs there are; `nephila lab federation` has more.
+#[test]
+fn sites_crawl_as_one_also_when_one_is_cut_off() {
+    let options = FederationOptions {
+        agents: 2,
+        hosts: 40,
+        pages: 40,
+        round_trip: Duration::from_millis(40),
+        cut: Duration::from_secs(5),
+        ..FederationOptions::default()
+    };
+    let outcome = federation(&setup(), &options).unwrap();
+    let missed: Vec<_> =
+        outcome.bars.iter().filter(|bar| !bar.met && !bar.what.starts_with("bytes")).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+    assert!(outcome.figures["urls_sent"].as_u64() > Some(500), "{outcome}");
 }

@@ -210,7 +210,7 @@ impl Run {
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
         let mut agent = match &site {
             None => Agent::new(settings, config.scope(seeds)),
-            Some(site) => Agent::of_site(settings, config.scope(seeds), site.settings().clone()),
+            Some(site) => site.agent(settings, config.scope(seeds)),
         };
         let dir = directory.path();
         let (inputs, received) = unbounded_channel();
@@ -420,9 +420,9 @@ impl Run {
                         Base::Shared(shared) => shared.write(job, now),
                     }
                 }
-                Action::Send { to, message } => {
+                said @ (Action::Send { .. } | Action::Post { .. } | Action::Answer { .. }) => {
                     if let Some(site) = &self.site {
-                        site.send(to, message);
+                        site.perform(said);
                     }
                 }
                 Action::End(reason) => {

@@ -333,7 +333,7 @@ pub fn shell_word(word: &str) -> String {
 pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Url>), DirectoryError> {
     if !dir.join(RECORD).exists() {
         check_free(dir)?;
-        return if seeds.is_empty() {
+        return if seeds.is_empty() && config.site.federation.is_none() {
             Err(DirectoryError::NothingThere(dir.to_owned()))
         } else {
             Ok((Start::New, seeds.to_vec()))

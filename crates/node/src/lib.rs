@@ -13,6 +13,7 @@ pub mod crawl;
 pub mod directory;
 pub mod display;
 pub mod dns;
+mod exchange;
 pub mod fetch;
 pub mod fetch_log;
 pub mod looking_back;

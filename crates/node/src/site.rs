@@ -5,9 +5,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 
-use nephila_core::agent::{Event, Recipient};
+use nephila_core::agent::{Action, Agent, Event, Recipient};
+use nephila_core::scope::Scope;
+use nephila_core::settings::Settings;
 use nephila_core::site::{AgentId, Member, Message, SiteSettings};
 use nephila_core::url::Url;
 use nephila_store::redis::RedisOptions;
@@ -16,9 +19,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::asking::{Answer, Ask};
-use crate::config::{Config, NoStore};
+use crate::config::{Config, FederationError, FederationFile, NoStore};
 use crate::directory::Directory;
-use crate::peers::{Identity, Inbox, Limits, Name, NotSent, Peer, Peers};
+use crate::exchange::Exchange;
+use crate::peers::{Foreign, Identity, IdentityError, Inbox, Limits, Name, NotSent, Peer, Peers};
 
 /// Questions to other agents at a time.
 const PENDING_MAX: usize = 4_096;
@@ -27,11 +31,17 @@ const PENDING_MAX: usize = 4_096;
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
     /// It cannot be spoken to.
-    #[error("cannot listen on {0}: choose another address for `listen`")]
-    Listen(std::net::SocketAddr, #[source] io::Error),
+    #[error("cannot listen on {1}: choose another address for `{0}`")]
+    Listen(&'static str, SocketAddr, #[source] io::Error),
     /// The means to speak could not be set up.
     #[error("cannot start to speak to other agents")]
     Start(#[source] io::Error),
+    /// The other sites are not known, or not to be trusted.
+    #[error(transparent)]
+    Federation(#[from] FederationError),
+    /// An authority of another site cannot be used.
+    #[error(transparent)]
+    Authority(#[from] IdentityError),
     /// The store that its agents share cannot be spoken to as the settings say.
     #[error(transparent)]
     Store(#[from] NoStore),
@@ -77,6 +87,8 @@ pub struct Site {
     expires_soon: bool,
     peers: Peers<Envelope>,
     inbox: Inbox<Envelope>,
+    /// The other sites of its federation.
+    exchange: Option<Exchange>,
     questions: u64,
     pending: Pending,
     /// Where `peers` runs; taken when it ends.
@@ -94,23 +106,47 @@ impl Site {
         let (Some(listen), Some(me)) = (config.site.listen, directory.agent()) else {
             return Err(SiteError::Settings);
         };
-        let listener = TcpListener::bind(listen).map_err(|error| SiteError::Listen(listen, error))?;
+        let listener = bind("listen", listen)?;
         let mut settings = config.site_settings(me, identity.agent().to_string(), seeds);
         settings.terms = settings.terms.in_site(identity.site().as_str());
         let store = config.shared_store(me, &identity.site().to_string())?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("peers").enable_all().build();
         let runtime = runtime.map_err(SiteError::Start)?;
+        let exchange = open_exchange(config, &identity, &runtime)?;
         let expires_soon = identity.expires_soon();
         let started = runtime.block_on(async { Peers::start(identity, listener, Limits::default()) });
         let (peers, inbox) = started.map_err(SiteError::Start)?;
         let (questions, pending) = (0, Pending::new());
-        Ok(Site { settings, store, expires_soon, peers, inbox, questions, pending, runtime: Some(runtime) })
+        let runtime = Some(runtime);
+        Ok(Site { settings, store, expires_soon, peers, inbox, exchange, questions, pending, runtime })
     }
 
     /// What the agent is told of it.
     pub fn settings(&self) -> &SiteSettings {
         &self.settings
+    }
+
+    /// The agent of it that this is.
+    pub(crate) fn agent(&self, settings: Settings, scope: Scope) -> Agent {
+        let agent = Agent::of_site(settings, scope, self.settings.clone());
+        match &self.exchange {
+            Some(exchange) => agent.in_federation(exchange.federation().clone()),
+            None => agent,
+        }
+    }
+
+    /// Says what the agent wants others to hear, of this site or of another one.
+    pub(crate) fn perform(&self, action: Action) {
+        match (action, &self.exchange) {
+            // Whatever is not sent is counted there, and said again as whatever gets lost on its way.
+            (Action::Send { to, message }, _) => drop(self.say(to, Said::Message(message))),
+            (Action::Post { site, gateway, post, batch }, Some(exchange)) => {
+                exchange.post(site, gateway, post, &batch);
+            }
+            (Action::Answer { call, taken }, Some(exchange)) => exchange.answer(call, taken),
+            _ => {}
+        }
     }
 
     /// The store that its agents share, if they do.
@@ -132,12 +168,6 @@ impl Site {
     pub(crate) fn unreachable(&self) -> Vec<(String, String)> {
         let views = self.peers.peers().into_iter().filter(|view| !view.connected);
         views.filter_map(|view| Some((view.address, view.last_error?))).collect()
-    }
-
-    /// Sends a message, which may get lost.
-    pub(crate) fn send(&self, to: Recipient, message: Box<Message>) {
-        // Whatever is not sent is counted there, and said again as whatever gets lost on its way.
-        let _ = self.say(to, Said::Message(message));
     }
 
     fn say(&self, to: Recipient, said: Said) -> Result<(), NotSent> {
@@ -176,7 +206,10 @@ impl Site {
     /// The next of what is said to this agent; none when there will be no more.
     pub(crate) async fn recv(&mut self) -> Option<Heard> {
         loop {
-            let (name, Envelope { from, to, said }) = self.inbox.recv().await?;
+            let (name, Envelope { from, to, said }) = tokio::select! {
+                received = self.inbox.recv() => received?,
+                Some(event) = from_sites(&mut self.exchange) => return Some(Heard::Event(event)),
+            };
             if to.is_some_and(|to| to != self.settings.me) {
                 continue;
             }
@@ -194,6 +227,33 @@ impl Site {
                 }
             }
         }
+    }
+}
+
+fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, SiteError> {
+    TcpListener::bind(address).map_err(|error| SiteError::Listen(setting, address, error))
+}
+
+/// Begins to speak to other sites, if there are any.
+fn open_exchange(
+    config: &Config,
+    identity: &Identity,
+    runtime: &Runtime,
+) -> Result<Option<Exchange>, SiteError> {
+    let Some(path) = &config.site.federation else { return Ok(None) };
+    let FederationFile { federation, authorities } = FederationFile::read(path, identity.site())?;
+    let authorities: Vec<(Name, &Path)> =
+        authorities.iter().map(|(site, path)| (site.clone(), path.as_path())).collect();
+    let foreign = Foreign::new(identity, &authorities)?;
+    let listener = config.site.gateway.map(|gateway| bind("gateway", gateway)).transpose()?;
+    let started = runtime.block_on(async { Exchange::start(federation, foreign, listener) });
+    started.map(Some).map_err(SiteError::Start)
+}
+
+async fn from_sites(exchange: &mut Option<Exchange>) -> Option<Event> {
+    match exchange {
+        Some(exchange) => exchange.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Agent {
     pub address: String,
     /// and where it tells figures.
     pub metrics: String,
+    /// Where other sites reach it.
+    pub gateway: String,
     config: PathBuf,
     log: PathBuf,
     pub running: Option<Running>,
@@ -64,13 +66,25 @@ impl Agents {
         (founders, count): (usize, usize),
         settings: &str,
     ) -> anyhow::Result<Agents> {
+        Agents::of_site(setup, dir, web, (founders, count), settings, (SITE, &web.seeds()))
+    }
+
+    /// The same for a site of this name that is told these seeds.
+    pub(super) fn of_site(
+        setup: &Setup,
+        dir: &Path,
+        web: &Web,
+        (founders, count): (usize, usize),
+        settings: &str,
+        (site, urls): (&str, &[String]),
+    ) -> anyhow::Result<Agents> {
         ensure!((1..=AGENTS_MAX).contains(&count), "a site has 1 to {AGENTS_MAX} agents here, not {count}");
         let (web_ca, seeds) = (dir.join("web-ca.pem"), dir.join("seeds.txt"));
         fs::write(&web_ca, &web.ca_pem)?;
-        fs::write(&seeds, web.seeds().join("\n") + "\n")?;
+        fs::write(&seeds, urls.join("\n") + "\n")?;
         let names: Vec<Name> =
             (0..count).map(|index| Ok(format!("agent-{index}").parse()?)).collect::<anyhow::Result<_>>()?;
-        let made = ca::make(&dir.join("ca"), &SITE.parse()?, &names)?;
+        let made = ca::make(&dir.join("ca"), &site.parse()?, &names)?;
         let addresses: Vec<String> = (0..count).map(free_address).collect::<anyhow::Result<_>>()?;
         let mut list = Vec::new();
         for (made, listen) in made.agents.iter().zip(&addresses) {
@@ -83,7 +97,10 @@ impl Agents {
                 // Writing to a String cannot fail.
                 let _ = writeln!(text, "{key} = {value:?}");
             }
-            let metrics = free_address(list.len())?;
+            let (metrics, gateway) = (free_address(list.len())?, free_address(list.len())?);
+            if settings.contains("federation = ") {
+                let _ = writeln!(text, "gateway = {gateway:?}");
+            }
             let _ = writeln!(
                 text,
                 "listen = {listen:?}\nmetrics = {metrics:?}\npeers = {:?}",
@@ -91,7 +108,7 @@ impl Agents {
             );
             fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
             let (log, address) = (at(".log"), listen.clone());
-            list.push(Agent { name, log, out, address, metrics, config, running: None });
+            list.push(Agent { name, log, out, address, metrics, gateway, config, running: None });
         }
         Ok(Agents { nephila: setup.nephila.clone(), list })
     }

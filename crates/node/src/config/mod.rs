@@ -5,6 +5,7 @@
 //! is. [`table`] is the one place that knows the names.
 
 mod contact;
+mod federation;
 mod layer;
 mod reference;
 mod site;
@@ -27,6 +28,8 @@ use nephila_core::url::{Host, Url, addresses};
 use regex::Regex;
 
 pub use contact::{Contact, NotAContact};
+pub use federation::FederationError;
+pub(crate) use federation::FederationFile;
 pub(crate) use layer::NOTES;
 pub use layer::{CONTACT_VARIABLE, Layer, Mistakes, keep_contact, user_file};
 pub use reference::reference;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use nephila_core::scope::ScopeKind;
 use nephila_core::site::{AgentId, SiteSettings, Terms};
 use nephila_core::url::Url;
 
@@ -26,6 +27,8 @@ pub struct SiteConfig {
     pub capacity: u16,
     pub store: StoreConfig,
     pub forget_after: Option<Duration>,
+    pub federation: Option<PathBuf>,
+    pub gateway: Option<SocketAddr>,
 }
 
 impl Default for SiteConfig {
@@ -38,6 +41,8 @@ impl Default for SiteConfig {
             capacity: 1,
             store: StoreConfig::default(),
             forget_after: None,
+            federation: None,
+            gateway: None,
         }
     }
 }
@@ -61,7 +66,26 @@ impl Config {
             )),
             Some(_) => {}
         }
+        if self.site.gateway.is_some() && self.site.federation.is_none() {
+            mistakes.add("gateway: other sites are listened to in a federation: name the list of its sites with `federation`");
+        }
         self.site.store.check(mistakes);
+    }
+
+    /// Checks that an agent with so many seeds has something to crawl.
+    pub fn check_seeds(&self, seeds: usize, mistakes: &mut Mistakes) {
+        if seeds > 0 || !mistakes.list().is_empty() {
+            return;
+        }
+        if self.site.federation.is_none() {
+            mistakes.add(
+                "urls: name where the crawl starts, the same for all agents, here or in a file with `seeds`",
+            );
+        } else if self.scope != ScopeKind::Any {
+            mistakes.add(
+                "scope: a site without seeds crawls what others send it: write scope = \"any\", and `include` or `exclude` as you like",
+            );
+        }
     }
 
     /// What the core is told of the site, for the agent of this number and name with these seeds.

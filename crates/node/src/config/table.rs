@@ -261,6 +261,10 @@ settings! {
         advanced "forget-after" "DURATION" Span site.forget_after:
             "Agents that are silent for this long are forgotten, as by `nephila site forget`, and one that hears of nobody for half of it asks nothing. Should such an agent still be at work, hosts are asked by two until it hears of it. Never if not given; the same for all agents";
         common "capacity" "N" Count site.capacity: "This agent's share of the hosts, in relation to that of others; 0 to give all that it has to them";
+        common "federation" "FILE" File site.federation:
+            "The list of the sites that crawl as one with this one, the same for all agents of all sites (docs/federation.md)";
+        common "gateway" "ADDRESS" Listen site.gateway:
+            "Where this agent listens to agents of other sites, such as 0.0.0.0:7947. Without it, it only sends";
         common "store" "URL" Word site.store.url:
             "A Redis or Valkey Cluster for all agents of the site to share: redis://HOST:PORT,HOST:PORT with some of its servers, rediss:// with TLS, rediss://USER@HOST:PORT,... to log in. Without it each agent has a store of its own, in its directory";
         common "store-name" "NAME" Word site.store.name:

@@ -12,21 +12,21 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 pub(super) const METHOD: &str = "/nephila.Site/Deliver";
 
 /// A message as it is sent.
-pub(super) fn encode<M: Serialize>(message: &M) -> Result<Bytes, postcard::Error> {
+pub(crate) fn encode<M: Serialize>(message: &M) -> Result<Bytes, postcard::Error> {
     postcard::to_stdvec(message).map(Bytes::from)
 }
 
 /// A message that came, and how long it was.
-pub(super) struct Sized<M> {
-    pub(super) message: M,
-    pub(super) bytes: usize,
+pub(crate) struct Sized<M> {
+    pub(crate) message: M,
+    pub(crate) bytes: usize,
 }
 
 /// Sends messages that are encoded already, because they were counted when they were queued; receives them decoded.
-pub(super) struct Postcard<M>(PhantomData<fn() -> M>);
+pub(crate) struct Postcard<M>(PhantomData<fn() -> M>);
 
 impl<M> Postcard<M> {
-    pub(super) fn new() -> Postcard<M> {
+    pub(crate) fn new() -> Postcard<M> {
         Postcard(PhantomData)
     }
 }
@@ -46,7 +46,7 @@ impl<M: DeserializeOwned + Send + 'static> Codec for Postcard<M> {
     }
 }
 
-pub(super) struct Encoded;
+pub(crate) struct Encoded;
 
 impl Encoder for Encoded {
     type Item = Bytes;

@@ -59,6 +59,8 @@ pub struct Identity {
     agent: Name,
     site: Name,
     expires_soon: bool,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
     acceptor: TlsAcceptor,
     connector: TlsConnector,
     /// The same, for whichever agent of the site is there.
@@ -102,13 +104,15 @@ impl Identity {
         let mismatch = |error| IdentityError::Mismatch(path.clone(), error);
         let server = server_config(verifier, chain.clone(), key.clone_key()).map_err(mismatch)?;
         let any = AnyAgent::new(&roots, site.clone()).map_err(mismatch)?;
-        let client = client_config(roots, chain, key).map_err(mismatch)?;
+        let client = client_config(roots, chain.clone(), key.clone_key()).map_err(mismatch)?;
         let mut to_any = client.clone();
         to_any.dangerous().set_certificate_verifier(Arc::new(any));
         Ok(Identity {
             agent,
             site,
             expires_soon,
+            chain,
+            key,
             acceptor: TlsAcceptor::from(Arc::new(server)),
             connector: TlsConnector::from(Arc::new(client)),
             to_any: TlsConnector::from(Arc::new(to_any)),
@@ -128,6 +132,25 @@ impl Identity {
     /// Whether its certificate ends within a month.
     pub fn expires_soon(&self) -> bool {
         self.expires_soon
+    }
+
+    /// How it speaks to agents of another site.
+    pub(super) fn client_of(
+        &self,
+        roots: Arc<RootCertStore>,
+        any: AnyAgent,
+    ) -> Result<ClientConfig, rustls::Error> {
+        let mut config = client_config(roots, self.chain.clone(), self.key.clone_key())?;
+        config.dangerous().set_certificate_verifier(Arc::new(any));
+        Ok(config)
+    }
+
+    /// How it is spoken to by those that this lets in.
+    pub(super) fn server_of(
+        &self,
+        verifier: Arc<dyn ClientCertVerifier>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        server_config(verifier, self.chain.clone(), self.key.clone_key())
     }
 
     /// Lets somebody in who connected, and says which agent of the site it is.
@@ -168,13 +191,13 @@ impl Identity {
 
 /// Takes any certificate that the site's authority made for an agent of the site, and no other.
 #[derive(Debug)]
-struct AnyAgent {
+pub(super) struct AnyAgent {
     site: Name,
     of_one: Arc<WebPkiServerVerifier>,
 }
 
 impl AnyAgent {
-    fn new(roots: &Arc<RootCertStore>, site: Name) -> Result<AnyAgent, rustls::Error> {
+    pub(super) fn new(roots: &Arc<RootCertStore>, site: Name) -> Result<AnyAgent, rustls::Error> {
         let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider());
         let of_one = builder.build().map_err(|error| rustls::Error::General(error.to_string()))?;
         Ok(AnyAgent { site, of_one })
@@ -221,7 +244,7 @@ impl ServerCertVerifier for AnyAgent {
 }
 
 /// The agent and the site that a certificate names, which has been verified against the authority before.
-fn who(certificate: &CertificateDer<'_>) -> Option<(Name, Name)> {
+pub(super) fn who(certificate: &CertificateDer<'_>) -> Option<(Name, Name)> {
     let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut domains = parsed.valid_dns_names();
     let (Some(domain), None) = (domains.next(), domains.next()) else { return None };
@@ -253,7 +276,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn verifier(roots: &Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+pub(super) fn verifier(roots: &Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
     WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
         // Nobody needs to be told whose certificate is asked for.
         .clear_root_hint_subjects()
@@ -293,7 +316,7 @@ fn client_config(
     Ok(config)
 }
 
-fn read_roots(path: &Path) -> Result<RootCertStore, IdentityError> {
+pub(super) fn read_roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
         roots.add(certificate).map_err(|_| IdentityError::NotPem(path.to_owned(), "certificate"))?;

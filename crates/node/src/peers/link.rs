@@ -183,7 +183,7 @@ impl Link {
         let (sender, connection) = timeout(limits.handshake_timeout, begin).await.map_err(|_| late())??;
         let origin = format!("https://{}", identity.domain_of(&self.peer)).parse()?;
         let conversation = async {
-            let mut grpc = Grpc::with_origin(Call(sender), origin);
+            let mut grpc = Grpc::with_origin(Calls(sender), origin);
             let path = PathAndQuery::from_static(METHOD);
             let request = tonic::Request::new(Taking(Arc::clone(self)));
             let call = grpc.streaming(request, path, Postcard::<()>::new());
@@ -267,9 +267,9 @@ impl Stream for Taking {
 }
 
 /// How tonic calls over hyper's connection.
-struct Call(SendRequest<Body>);
+pub(crate) struct Calls(pub(crate) SendRequest<Body>);
 
-impl GrpcService<Body> for Call {
+impl GrpcService<Body> for Calls {
     type ResponseBody = Incoming;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = hyper::Result<http::Response<Incoming>>> + Send>>;

@@ -9,12 +9,13 @@
 //! Each agent has one connection to each peer that it speaks to (`link.rs`), and lets one in from each (`serve.rs`).
 
 pub mod ca;
-mod codec;
+pub(crate) mod codec;
+mod foreign;
 mod identity;
 mod link;
 mod name;
 mod serve;
-mod tasks;
+pub(crate) mod tasks;
 
 use std::collections::HashMap;
 use std::io;
@@ -30,7 +31,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+pub(crate) use foreign::Foreign;
 pub use identity::{Identity, IdentityError};
+pub(crate) use link::Calls;
 use link::Link;
 pub use link::PeerView;
 pub use name::{Name, NotAName, Peer};

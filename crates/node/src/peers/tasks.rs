@@ -7,22 +7,22 @@ use hyper::rt::Executor;
 use tokio::task::JoinSet;
 
 /// Locks what no panic can leave half done.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What hyper runs besides the connection itself. All of it is ended when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Tasks(Arc<Mutex<JoinSet<()>>>);
+pub(crate) struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
 impl Tasks {
     /// Where hyper starts its tasks.
-    pub(super) fn starter(&self) -> Starter {
+    pub(crate) fn starter(&self) -> Starter {
         Starter(Arc::downgrade(&self.0))
     }
 
     /// Ends all, and returns when they have.
-    pub(super) async fn end(self) {
+    pub(crate) async fn end(self) {
         let mut tasks = std::mem::take(&mut *lock(&self.0));
         tasks.shutdown().await;
     }
@@ -30,7 +30,7 @@ impl Tasks {
 
 /// Starts tasks while the connection is there. Tasks have one themselves, so that it must not keep them.
 #[derive(Clone, Debug)]
-pub(super) struct Starter(Weak<Mutex<JoinSet<()>>>);
+pub(crate) struct Starter(Weak<Mutex<JoinSet<()>>>);
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Starter {
     fn execute(&self, task: F) {

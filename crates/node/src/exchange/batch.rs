@@ -1,0 +1,170 @@
+//! A batch of URLs as it crosses the wide area: sorted, each without what it shares with the one before, the rest of each kind
+//! together, and compressed.
+
+use std::io::Read;
+
+use nephila_core::federation::Batch;
+use nephila_core::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX};
+use nephila_core::record::{Found, How};
+use serde::{Deserialize, Serialize};
+
+/// What is sent is read by programs of this format alone.
+const FORMAT: u8 = 1;
+/// How hard it is compressed: a batch is small, and its way is long.
+const LEVEL: i32 = 9;
+/// Bytes of a batch before it is compressed: a host may fill it a little over.
+const BYTES_MAX: u64 = (2 * POST_BYTES_MAX) as u64;
+/// URLs of a batch.
+const URLS_MAX: usize = POST_URLS_MAX + POSTED_OF_HOST_MAX;
+
+/// What was sent is no batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotABatch {
+    #[error("it is not understood: both sides should run the same version")]
+    Format,
+    #[error("it is larger than a batch may be")]
+    TooLarge,
+}
+
+/// The URLs, by kinds of what is said of them.
+#[derive(Serialize, Deserialize)]
+struct Columns {
+    version: u64,
+    /// Of each URL how many bytes it shares with the one before, and how many follow,
+    shared: Vec<u16>,
+    own: Vec<u16>,
+    /// and these.
+    text: String,
+    depths: Vec<u16>,
+    hows: Vec<How>,
+    redirects: Vec<u8>,
+}
+
+pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
+    let mut found: Vec<&Found> = batch.found.iter().collect();
+    found.sort_by(|a, b| a.url.cmp(&b.url));
+    let mut columns = Columns {
+        version: batch.version,
+        shared: Vec::with_capacity(found.len()),
+        own: Vec::with_capacity(found.len()),
+        text: String::new(),
+        depths: found.iter().map(|found| found.depth).collect(),
+        hows: found.iter().map(|found| found.how).collect(),
+        redirects: found.iter().map(|found| found.redirects).collect(),
+    };
+    let mut before = "";
+    for Found { url, .. } in found {
+        let pairs = before.bytes().zip(url.bytes()).take(usize::from(u16::MAX));
+        let shared = url.floor_char_boundary(pairs.take_while(|(a, b)| a == b).count());
+        columns.shared.push(shared as u16);
+        columns.own.push(u16::try_from(url.len() - shared).ok()?);
+        columns.text.push_str(&url[shared..]);
+        before = url;
+    }
+    let mut bytes = vec![FORMAT];
+    zstd::stream::copy_encode(&*postcard::to_stdvec(&columns).ok()?, &mut bytes, LEVEL).ok()?;
+    Some(bytes)
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Batch, NotABatch> {
+    let Some((&FORMAT, bytes)) = bytes.split_first() else { return Err(NotABatch::Format) };
+    let mut plain = Vec::new();
+    let reader = zstd::stream::read::Decoder::new(bytes).map_err(|_| NotABatch::Format)?;
+    reader.take(BYTES_MAX + 1).read_to_end(&mut plain).map_err(|_| NotABatch::Format)?;
+    if plain.len() as u64 > BYTES_MAX {
+        return Err(NotABatch::TooLarge);
+    }
+    let columns: Columns = postcard::from_bytes(&plain).map_err(|_| NotABatch::Format)?;
+    let Columns { version, shared, own, text, depths, hows, redirects } = columns;
+    let count = shared.len();
+    if [own.len(), depths.len(), hows.len(), redirects.len()] != [count; 4] {
+        return Err(NotABatch::Format);
+    }
+    if count > URLS_MAX {
+        return Err(NotABatch::TooLarge);
+    }
+    let (mut found, mut rest, mut before, mut total) = (Vec::with_capacity(count), &*text, String::new(), 0);
+    for at in 0..count {
+        let head = before.get(..usize::from(shared[at])).ok_or(NotABatch::Format)?;
+        let (tail, behind) = rest.split_at_checked(usize::from(own[at])).ok_or(NotABatch::Format)?;
+        let url = [head, tail].concat();
+        rest = behind;
+        // What is shared costs its sender nothing.
+        total += url.len();
+        if total as u64 > BYTES_MAX {
+            return Err(NotABatch::TooLarge);
+        }
+        before.clone_from(&url);
+        found.push(Found { url, depth: depths[at], how: hows[at], redirects: redirects[at] });
+    }
+    Ok(Batch { version, found })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn found(url: String, depth: u16) -> Found {
+        Found {
+            url,
+            depth,
+            how: if depth.is_multiple_of(2) { How::Link } else { How::Listed },
+            redirects: depth as u8,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_arrives_sorted(urls in prop::collection::vec(("[a-c]{1,3}/[a-cé]{0,9}", 0_u16..300), 0..60)) {
+            let mut all: Vec<Found> = urls.into_iter().map(|(url, depth)| found(url, depth)).collect();
+            let sent = encode(&Batch { version: 7, found: all.clone() }).unwrap();
+            all.sort_by(|a, b| a.url.cmp(&b.url));
+            prop_assert_eq!(decode(&sent), Ok(Batch { version: 7, found: all }));
+        }
+
+        #[test]
+        fn whatever_comes_is_no_trouble(mut bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0_usize..200, to: u8) {
+            let _ = decode(&bytes);
+            let batch = Batch { version: 1, found: (0..9).map(|n| found(format!("http://a.test/{n}"), n)).collect() };
+            bytes = encode(&batch).unwrap();
+            let at = at % bytes.len();
+            bytes[at] = to;
+            let _ = decode(&bytes);
+            let _ = decode(&bytes[..at]);
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused() {
+        let many = (0..URLS_MAX + 1).map(|n| found(format!("http://a.test/{n}"), 0)).collect();
+        let sent = encode(&Batch { version: 1, found: many }).unwrap();
+        assert_eq!(decode(&sent), Err(NotABatch::TooLarge));
+        // Few bytes that come to many.
+        let long = format!("http://a.test/{}", "x".repeat(60_000));
+        let many = (0..50).map(|_| found(long.clone(), 0)).collect();
+        let sent = encode(&Batch { version: 1, found: many }).unwrap();
+        assert!(sent.len() < 1_000);
+        assert_eq!(decode(&sent), Err(NotABatch::TooLarge));
+        let mut bomb = vec![FORMAT];
+        zstd::stream::copy_encode(&*vec![0; 50 << 20], &mut bomb, 1).unwrap();
+        assert_eq!(decode(&bomb), Err(NotABatch::TooLarge));
+        assert_eq!(decode(&[9, 9]), Err(NotABatch::Format));
+    }
+
+    #[test]
+    fn a_url_takes_few_bytes() {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 24
+        };
+        let urls = (0..POST_URLS_MAX).map(|n| {
+            format!("https://www.host-{}.example.org/directory-{}/page-{:010x}.html", n % 20, n % 7, next())
+        });
+        let batch = Batch { version: 1, found: urls.map(|url| found(url, 2)).collect() };
+        let bytes = encode(&batch).unwrap().len();
+        assert!(bytes < 9 * POST_URLS_MAX, "{} bytes a URL", bytes as f64 / POST_URLS_MAX as f64);
+    }
+}

@@ -1,0 +1,91 @@
+//! Batches to other sites: one connection to each gateway that is in use, one call a batch.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::client::Grpc;
+
+use super::{METHOD, Reply};
+use crate::peers::codec::{self, Postcard, Sized};
+use crate::peers::tasks::lock;
+use crate::peers::{Calls, Foreign, Name};
+
+/// A batch that is not answered by then was not taken.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a silent gateway is asked whether it is there, while a connection stands,
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// and how long it has to answer.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_BYTES_MAX: u32 = 8 << 10;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) struct Calling {
+    foreign: Arc<Foreign>,
+    /// Connections that stand, by gateway.
+    connections: Mutex<HashMap<String, SendRequest<Body>>>,
+}
+
+impl Calling {
+    pub(super) fn new(foreign: Arc<Foreign>) -> Calling {
+        Calling { foreign, connections: Mutex::default() }
+    }
+
+    /// Delivers a batch and says what the other site has answered.
+    pub(super) async fn deliver(
+        &self,
+        site: &Name,
+        gateway: &str,
+        batch: Vec<u8>,
+    ) -> Result<Reply, BoxError> {
+        let answered = timeout(TIMEOUT, self.call(site, gateway, batch)).await;
+        let answered = answered
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()));
+        if answered.is_err() {
+            lock(&self.connections).remove(gateway);
+        }
+        answered
+    }
+
+    async fn call(&self, site: &Name, gateway: &str, batch: Vec<u8>) -> Result<Reply, BoxError> {
+        let standing = lock(&self.connections).get(gateway).filter(|sender| !sender.is_closed()).cloned();
+        let sender = match standing {
+            Some(sender) => sender,
+            None => {
+                let sender = self.connect(site, gateway).await?;
+                lock(&self.connections).insert(gateway.to_owned(), sender.clone());
+                sender
+            }
+        };
+        let mut grpc = Grpc::with_origin(Calls(sender), format!("https://{site}").parse()?);
+        grpc.ready().await?;
+        let request = tonic::Request::new(codec::encode(&batch)?);
+        let answer = grpc.unary(request, PathAndQuery::from_static(METHOD), Postcard::<Reply>::new()).await;
+        let Sized { message, .. } = answer.map_err(|status| status.message().to_owned())?.into_inner();
+        Ok(message)
+    }
+
+    async fn connect(&self, site: &Name, gateway: &str) -> Result<SendRequest<Body>, BoxError> {
+        let stream = TcpStream::connect(gateway).await?;
+        stream.set_nodelay(true)?;
+        let stream = self.foreign.connect(site, stream).await?;
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .max_header_list_size(HEADER_BYTES_MAX);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        // It ends with the last of its senders, or when the other side is gone: the next call says so.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}
