@@ -208,8 +208,12 @@ impl Agent {
     pub(super) fn on_batch(&mut self, call: u64, batch: Batch, out: &mut Vec<Action>) {
         let is_version =
             self.exchange.as_ref().is_some_and(|exchange| exchange.federation.version() == batch.version);
-        let has_nowhere_to_write = self.site.is_shared() && self.site.held.is_empty();
-        if !is_version || has_nowhere_to_write || self.unsettled.len() >= UNSETTLED_MAX {
+        // One that was never let into its site would keep it to itself.
+        let is_out = match self.site.is_shared() {
+            true => self.site.held.is_empty(),
+            false => !self.site.members.is_founded(),
+        };
+        if !is_version || is_out || self.unsettled.len() >= UNSETTLED_MAX {
             return out.push(Action::Answer { call, taken: false });
         }
         let mut found: Vec<Found> = Vec::with_capacity(batch.found.len());

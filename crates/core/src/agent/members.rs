@@ -68,7 +68,9 @@ impl Agent {
         // Others may have forgotten it meanwhile.
         let may_be_gone = self.site.settings.as_ref().is_some_and(|settings| settings.forget_after.is_some());
         self.site.is_cut_off = may_be_gone && self.site.others().next().is_some();
-        let agents: Vec<AgentId> = self.site.members.present().map(|(id, _)| id).collect();
+        // It may have found something before it was in a site.
+        let agents = self.site.members.present().map(|(id, _)| id).chain([self.site.me()]);
+        let agents: BTreeSet<AgentId> = agents.collect();
         self.site.outbox.start(agents.into_iter());
         if self.site.members.is_founded() && self.correct_own() {
             self.write(Record::Members(self.site.members.clone()), None, None, out);
