@@ -59,6 +59,7 @@ pub struct Federation {
     me: SiteNumber,
     /// Whose domains are that a rule names.
     pinned: BTreeMap<String, SiteNumber>,
+    is_stretched: bool,
 }
 
 impl Federation {
@@ -84,7 +85,21 @@ impl Federation {
         let me = find(me)?;
         let pin = |(domain, site): (String, String)| Ok((domain.to_ascii_lowercase(), find(&site)?));
         let pinned = pinned.into_iter().map(pin).collect::<Result<_, NotAFederation>>()?;
-        Ok(Federation { version, sites, me, pinned })
+        Ok(Federation { version, sites, me, pinned, is_stretched: false })
+    }
+
+    /// The same sites as one that is stretched over all places, for comparisons: each *URL* belongs to one, by its hash, all of
+    /// them ask every host, and what others find is sent as often as it is found. Nobody should crawl like this: hosts are asked
+    /// by several at once, and what is on its way is lost with its agent.
+    pub fn stretched(self) -> Federation {
+        Federation { is_stretched: true, ..self }
+    }
+
+    /// The site that a URL of a stretched federation belongs to, if that is another one.
+    pub(crate) fn stretched_to(&self, url: &str) -> Option<SiteNumber> {
+        let hash = self.is_stretched.then(|| xxh3_64_with_seed(url.as_bytes(), 0))?;
+        let site = SiteNumber((hash % self.sites.len() as u64) as u16);
+        (site != self.me).then_some(site)
     }
 
     /// The version of the list.
@@ -114,6 +129,9 @@ impl Federation {
 
     /// The site that a host belongs to.
     pub fn site_of(&self, host: &Host) -> SiteNumber {
+        if self.is_stretched {
+            return self.me;
+        }
         let mut tail = host.as_str();
         while !self.pinned.is_empty() {
             if let Some(site) = self.pinned.get(tail) {

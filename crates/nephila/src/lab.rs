@@ -196,10 +196,11 @@ fn site_commands() -> [Command; 5] {
         )
         .arg(option("sites", "N", "How many sites [default: 3]"))
         .arg(option("agents", "N", "Agents of each [default: 1]"))
-        .arg(option("hosts", "N", "Hosts of the web [default: 300]"))
-        .arg(option("pages", "N", "Pages of each [default: 100]"))
+        .arg(option("hosts", "N", "Hosts of the web [default: 1000]"))
+        .arg(option("pages", "N", "Pages of each, on average [default: 40]"))
         .arg(option("round-trip", "MS", "From one site to another and back, in milliseconds [default: 80]"))
-        .arg(option("cut", "SECONDS", "Cut the last site off for so long [default: 0]")),
+        .arg(option("cut", "SECONDS", "Cut the last site off for so long [default: 0]"))
+        .arg(flag("compare", "Compare with one site that is stretched over all places")),
         experiment_command(
             "garbage",
             "Send random bytes to every port of a site, with wrong certificates and without, and see that nothing changes",
@@ -498,6 +499,7 @@ fn federation_options(matches: &ArgMatches, seed: u64) -> Result<FederationOptio
             default.round_trip.as_millis() as u64,
         )?),
         cut: Duration::from_secs(number(matches, "cut", 0)?),
+        compare: matches.get_flag("compare"),
         ..default
     })
 }

@@ -67,6 +67,7 @@ impl Agent {
             && self.has_lease()
             && self.flights.len() < self.settings.parallel
             && self.unsettled.len() < UNSETTLED_MAX
+            && !self.is_clogged()
             && self.settings.max_pages.is_none_or(|max| pages < max)
     }
 

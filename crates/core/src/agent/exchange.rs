@@ -8,7 +8,7 @@
 //!
 //! Of each site at most one batch is being filled and one is on its way. While a site does not answer, nothing is taken for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::{Action, Agent, Due, Ticket};
@@ -19,9 +19,12 @@ use crate::record::{Arrived, Found, How, LeftOut, Outcome, PageFlags, Record, Se
 use crate::time::{Mono, Now};
 use crate::url::{CleanUrl, Host, Url, clean};
 
-/// A batch that is not full goes this long after the first URL of it was taken: the more there is in one, the fewer bytes a URL
-/// takes on the way.
-const GATHER: Duration = Duration::from_secs(2);
+/// A batch that is not full goes this long after the first URL of it was taken. The more there is in one, the fewer bytes a URL
+/// takes on the way, but a site that has nothing else to do waits for the first ones: so each waits twice as long as the one
+/// before,
+const GATHER_MIN: Duration = Duration::from_millis(250);
+/// up to this, and all is as in the beginning when there was nothing to send for so long.
+const GATHER_MAX: Duration = Duration::from_secs(8);
 /// A host that finds no room in a batch is looked at again after this.
 const ROOM_AGAIN: Duration = Duration::from_secs(1);
 /// A site that does not take a batch is left alone for so long at first, and twice as long each time,
@@ -29,8 +32,19 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 /// up to this.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
+/// URLs for one other site of a stretched federation; then nothing more is fetched.
+const LOOSE_MAX: usize = 200_000;
+
 /// URLs and the hosts that they were taken from.
 type Parcels = Vec<(u32, Due)>;
+
+/// A batch on its way.
+#[derive(Debug)]
+struct Sent {
+    post: u64,
+    parcels: Parcels,
+    loose: Vec<Found>,
+}
 
 /// The way to another site.
 #[derive(Debug, Default)]
@@ -38,8 +52,13 @@ struct Route {
     filling: Parcels,
     bytes: usize,
     /// When what is being filled goes at the latest.
-    goes_at: Mono,
-    sent: Option<(u64, Parcels)>,
+    goes_at: Option<Mono>,
+    /// For how long the last one waited, and when it went.
+    gathered: Duration,
+    went: Mono,
+    /// In a stretched federation: what was found and belongs there.
+    loose: VecDeque<Found>,
+    sent: Option<Sent>,
     failures: u32,
     /// Nothing is sent before, since the last was not taken.
     not_before: Mono,
@@ -51,12 +70,23 @@ impl Route {
     }
 
     fn is_full(&self) -> bool {
-        self.filling.len() >= POST_URLS_MAX || self.bytes >= POST_BYTES_MAX
+        self.filling.len().max(self.loose.len()) >= POST_URLS_MAX || self.bytes >= POST_BYTES_MAX
+    }
+
+    /// Says when what is there goes, if that is not said.
+    fn gather(&mut self, now: Mono) {
+        if self.goes_at.is_some() || (self.filling.is_empty() && self.loose.is_empty()) {
+            return;
+        }
+        let is_new = now.since(self.went) > GATHER_MAX;
+        self.gathered = if is_new { GATHER_MIN } else { (self.gathered * 2).clamp(GATHER_MIN, GATHER_MAX) };
+        self.goes_at = Some(now + self.gathered);
     }
 
     fn next_wake(&self) -> Option<Mono> {
-        let waits = self.sent.is_none() && !self.filling.is_empty();
-        waits.then(|| if self.is_full() { Mono(0) } else { self.goes_at })
+        let waits = self.sent.is_none() && !(self.filling.is_empty() && self.loose.is_empty());
+        let at = if self.is_full() { self.not_before } else { self.goes_at?.max(self.not_before) };
+        waits.then_some(at)
     }
 
     fn back_off(&mut self, now: Mono) {
@@ -91,6 +121,29 @@ impl Agent {
         self
     }
 
+    /// In a stretched federation what a page links to and belongs to others leaves its record before that is written down.
+    pub(super) fn divert(&mut self, record: &mut Record) {
+        let Some(Exchange { federation, routes, .. }) = self.exchange.as_deref_mut() else { return };
+        let found = match record {
+            Record::Seeds(found) => found,
+            Record::Settled(settled) => &mut settled.found,
+            Record::Robots(robots) => &mut robots.found,
+            _ => return,
+        };
+        found.retain(|found| {
+            let Some(site) = federation.stretched_to(&found.url) else { return true };
+            routes[site.index()].loose.push_back(found.clone());
+            false
+        });
+    }
+
+    /// Whether so much is on its way to other sites that nothing more should be found.
+    pub(super) fn is_clogged(&self) -> bool {
+        self.exchange
+            .as_ref()
+            .is_some_and(|exchange| exchange.routes.iter().any(|route| route.loose.len() > LOOSE_MAX))
+    }
+
     /// The other site that a host belongs to.
     pub(super) fn other_site(&self, host: &Host) -> Option<SiteNumber> {
         let Exchange { federation, .. } = self.exchange.as_deref()?;
@@ -118,9 +171,6 @@ impl Agent {
             self.bench.put(index, Place::Taking);
             return out.push(Action::Take { host, max: POSTED_OF_HOST_MAX, fresh_first: false });
         }
-        if route.filling.is_empty() {
-            route.goes_at = now.mono + GATHER;
-        }
         for due in std::mem::take(&mut host.head) {
             route.bytes += due.url.as_str().len();
             route.filling.push((index, due));
@@ -136,15 +186,17 @@ impl Agent {
             return;
         }
         for ((site, entry), route) in federation.sites().zip(routes) {
+            route.gather(now.mono);
             if route.next_wake().is_none_or(|at| at > now.mono) {
                 continue;
             }
             *posts += 1;
             let parcels = std::mem::take(&mut route.filling);
-            route.bytes = 0;
-            let found = parcels.iter().map(|(_, due)| found_of(due)).collect();
+            (route.bytes, route.goes_at, route.went) = (0, None, now.mono);
+            let loose: Vec<Found> = route.loose.drain(..route.loose.len().min(POST_URLS_MAX)).collect();
+            let found = parcels.iter().map(|(_, due)| found_of(due)).chain(loose.iter().cloned()).collect();
             let batch = Box::new(Batch { version: federation.version(), found });
-            route.sent = Some((*posts, parcels));
+            route.sent = Some(Sent { post: *posts, parcels, loose });
             // Another one after each that does not take it.
             let gateway = entry.gateways.get(route.failures as usize % entry.gateways.len().max(1)).cloned();
             out.push(Action::Post { site, gateway: gateway.unwrap_or_default(), post: *posts, batch });
@@ -158,12 +210,13 @@ impl Agent {
     /// Another site has written a batch down, or has not.
     pub(super) fn on_posted(&mut self, post: u64, taken: bool, now: Now, out: &mut Vec<Action>) {
         let Some(Exchange { federation, routes, .. }) = self.exchange.as_deref_mut() else { return };
-        let is_it = |route: &Route| matches!(route.sent, Some((other, _)) if other == post);
+        let is_it = |route: &Route| route.sent.as_ref().is_some_and(|sent| sent.post == post);
         let Some(at) = routes.iter().position(is_it) else { return };
         let route = &mut routes[at];
-        let mut parcels = route.sent.take().map(|(_, parcels)| parcels).unwrap_or_default();
+        let Some(Sent { mut parcels, loose, .. }) = route.sent.take() else { return };
         if !taken {
             route.back_off(now.mono);
+            loose.into_iter().rev().for_each(|found| route.loose.push_front(found));
             parcels.append(&mut route.filling);
             route.bytes = 0;
             return self.take_parcels_back(parcels, now, out);

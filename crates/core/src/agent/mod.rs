@@ -478,6 +478,7 @@ impl Agent {
         fetch: Option<FetchId>,
         out: &mut Vec<Action>,
     ) -> Ticket {
+        self.divert(&mut record);
         if let Record::Settled(settled) = &mut record {
             self.answered_unsettled += u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
             self.allow_for_others(&mut settled.outcome);

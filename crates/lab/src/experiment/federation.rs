@@ -14,19 +14,24 @@ use nephila_node::control::Request;
 use super::{Outcome, Setup, agents::Agents, serve};
 use crate::{
     wan::{Relay, Wan, Way},
-    web::{PageBytes, Web, WebConfig},
+    web::{Seen, Verdict, Web, WebConfig},
 };
 
 /// How long the agents of a site may take to find each other.
 const BEGIN_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether everything is done, and how often in a row it has to be.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-const LOOKS: u32 = 3;
+const LOOKS: u32 = 8;
 /// Requests for what had been served, of all.
 const OVERLAP_MAX: f64 = 0.005;
 /// Bytes between sites a foreign URL that is delivered.
 const BYTES_MAX: f64 = 12.0;
-const PAGE_BYTES: u32 = 4_000;
+/// How much less passes between sites than between the places of one that is stretched,
+const LESS_TRAFFIC: f64 = 0.99;
+/// and how many times as long that takes.
+const FASTER: f64 = 3.0;
+/// How long hosts take to answer.
+const LATENCY_MS: u32 = 20;
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]
@@ -39,7 +44,7 @@ pub struct FederationOptions {
     pub agents: usize,
     /// Hosts of the web, each with an address of its own,
     pub hosts: u32,
-    /// and pages of each.
+    /// and pages of each, on average.
     pub pages: u32,
     /// From one site to another and back.
     pub round_trip: Duration,
@@ -47,6 +52,9 @@ pub struct FederationOptions {
     pub bits_per_s: u64,
     /// How long the last site is cut off from the others, from when half of the pages were asked for; zero for not at all.
     pub cut: Duration,
+    /// Crawl as one site that is stretched over all places too, and compare: there each URL belongs to a place, by its hash, and
+    /// is sent as often as it is found.
+    pub compare: bool,
     /// How long it may take in all.
     pub limit: Duration,
 }
@@ -57,11 +65,12 @@ impl Default for FederationOptions {
             seed: 1,
             sites: 3,
             agents: 1,
-            hosts: 300,
-            pages: 100,
+            hosts: 1_000,
+            pages: 40,
             round_trip: Duration::from_millis(80),
             bits_per_s: 20_000_000,
             cut: Duration::ZERO,
+            compare: false,
             limit: Duration::from_secs(1_200),
         }
     }
@@ -82,25 +91,63 @@ struct Sites {
     _wan: Wan,
 }
 
+/// What came of one crawl.
+struct Measured {
+    verdict: Verdict,
+    seen: Seen,
+    /// From the first request to the last.
+    seconds: f64,
+    /// Bytes of each way, there and back.
+    ways: Vec<(usize, usize, (u64, u64))>,
+    sent: u64,
+    disorderly: Vec<String>,
+}
+
+impl Measured {
+    fn bytes(&self) -> u64 {
+        self.ways.iter().map(|(_, _, (there, back))| there + back).sum()
+    }
+
+    fn rate(&self) -> f64 {
+        self.seen.requests as f64 / self.seconds
+    }
+}
+
 /// Sites crawl a web as one: all of it, each page once, with few bytes between them.
 pub fn federation(setup: &Setup, options: &FederationOptions) -> anyhow::Result<Outcome> {
     ensure!((2..=9).contains(&options.sites), "2 to 9 sites can be had here, not {}", options.sites);
-    let place = setup.place()?;
+    let mut outcome = Outcome::new("federation");
+    let measured = crawl(setup, options, false)?;
+    report(&measured, &mut outcome);
+    outcome.table = table("", options, &measured);
+    if options.compare {
+        let stretched = crawl(setup, options, true)?;
+        compare(&measured, &stretched, &mut outcome);
+        outcome.table += &table("stretched: ", options, &stretched);
+    }
+    Ok(outcome)
+}
+
+/// Crawls once, as a federation or as one site that is stretched over all places.
+fn crawl(setup: &Setup, options: &FederationOptions, stretched: bool) -> anyhow::Result<Measured> {
+    let name = if stretched { "stretched" } else { "federation" };
+    let place = match &setup.keep {
+        Some(dir) => Setup { keep: Some(dir.join(name)), ..setup.clone() }.place()?,
+        None => setup.place()?,
+    };
     let web = serve(WebConfig {
         seed: options.seed,
         hosts: options.hosts,
         pages: options.pages,
-        kinds: "plain".parse()?,
-        latency_ms: (20, 20),
-        page_bytes: PageBytes::Fixed(PAGE_BYTES),
-        https_percent: 0,
+        kinds: "federation".parse()?,
+        latency_ms: (LATENCY_MS, LATENCY_MS),
         delay_ms: 0,
         ip_delay_ms: 0,
         // Seeds at one site only.
-        seeds: 3,
+        seeds: 1,
         ..WebConfig::default()
     })?;
-    let mut sites = found(setup, options, place.path(), &web)?;
+    let mut sites = found(setup, options, stretched, place.path(), &web)?;
     let began = Instant::now();
     for site in &mut sites.sites {
         (0..options.agents).try_for_each(|index| site.start(index))?;
@@ -109,19 +156,24 @@ pub fn federation(setup: &Setup, options: &FederationOptions) -> anyhow::Result<
         site.wait_for_site(BEGIN_MAX)?;
     }
     sites.work(setup, options, &web, began)?;
-    let took = began.elapsed();
-    let mut outcome = Outcome::new("federation");
-    report(options, &sites, &web, took, &mut outcome);
+    let bytes = |way: &WayTo| way.relays.iter().map(Relay::bytes).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let ways = sites.ways.iter().map(|way| (way.from, way.to, bytes(way))).collect();
+    let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.sent());
     let mut disorderly = Vec::new();
     for site in &mut sites.sites {
         disorderly.extend(site.end()?);
     }
-    outcome.none("agents that did not end in order", disorderly.len() as u64, &disorderly);
-    Ok(outcome)
+    Ok(Measured { seconds: verdict.elapsed_s, verdict, seen, ways, sent, disorderly })
 }
 
 /// Makes the sites, and the ways between them.
-fn found(setup: &Setup, options: &FederationOptions, dir: &Path, web: &Web) -> anyhow::Result<Sites> {
+fn found(
+    setup: &Setup,
+    options: &FederationOptions,
+    stretched: bool,
+    dir: &Path,
+    web: &Web,
+) -> anyhow::Result<Sites> {
     let name = |site: usize| format!("site-{site}");
     let mut sites = Vec::new();
     for site in 0..options.sites {
@@ -139,7 +191,7 @@ fn found(setup: &Setup, options: &FederationOptions, dir: &Path, web: &Web) -> a
     let way = Way { round_trip: options.round_trip, bytes_per_s: options.bits_per_s / 8 };
     let mut ways = Vec::new();
     for from in 0..options.sites {
-        let mut list = "version = 1\n".to_owned();
+        let mut list = format!("version = 1\nstretched = {stretched}\n");
         for (to, agents) in sites.iter().enumerate() {
             let gateways = agents.list.iter().map(|agent| agent.gateway.clone());
             let gateways = if to == from {
@@ -217,37 +269,51 @@ impl Sites {
     }
 }
 
-fn report(options: &FederationOptions, sites: &Sites, web: &Web, took: Duration, outcome: &mut Outcome) {
-    let verdict = web.verdict();
-    let seen = web.seen();
+fn report(measured: &Measured, outcome: &mut Outcome) {
+    let Measured { verdict, seen, sent, disorderly, .. } = measured;
     outcome.equal("coverage", 1.0, verdict.coverage);
     let overlap = seen.overlap as f64 / seen.requests.max(1) as f64;
     outcome.bar("overlap", format!("< {OVERLAP_MAX}"), format!("{overlap:.4}"), overlap < OVERLAP_MAX);
     outcome.none("politeness violations", verdict.violations_total, &[]);
-    let mut total = 0;
+    let each = measured.bytes() as f64 / (*sent).max(1) as f64;
+    let what = "bytes between sites a foreign URL delivered";
+    outcome.bar(what, format!("<= {BYTES_MAX}"), format!("{each:.2}"), each <= BYTES_MAX && *sent > 0);
+    outcome.none("agents that did not end in order", disorderly.len() as u64, disorderly);
+    outcome.figure("seconds", measured.seconds);
+    outcome.figure("requests", seen.requests);
+    outcome.figure("urls_sent", *sent);
+    outcome.figure("bytes", measured.bytes());
+}
+
+/// What a federation has over one site that is stretched over all places.
+fn compare(measured: &Measured, stretched: &Measured, outcome: &mut Outcome) {
+    let less = 1.0 - measured.bytes() as f64 / stretched.bytes().max(1) as f64;
+    let what = "traffic between sites, below that of a stretched site by";
+    outcome.bar(what, format!(">= {LESS_TRAFFIC}"), format!("{less:.4}"), less >= LESS_TRAFFIC);
+    let times = stretched.seconds / measured.seconds;
+    let what = "time of a stretched site, of the federation's";
+    outcome.bar(what, format!(">= {FASTER}"), format!("{times:.2}"), times >= FASTER);
+    outcome.equal("coverage of the stretched site", 1.0, stretched.verdict.coverage);
+    outcome.figure("stretched_seconds", stretched.seconds);
+    outcome.figure("stretched_bytes", stretched.bytes());
+}
+
+fn table(title: &str, options: &FederationOptions, measured: &Measured) -> String {
     let mut table = format!("{:>6}  {:>6}  {:>12}  {:>12}\n", "from", "to", "bytes there", "bytes back");
-    for WayTo { from, to, relays } in &sites.ways {
-        let (there, back) = relays.iter().map(Relay::bytes).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        total += there + back;
+    for (from, to, (there, back)) in &measured.ways {
         // Writing to a String cannot fail.
         let _ = writeln!(table, "{from:>6}  {to:>6}  {there:>12}  {back:>12}");
     }
-    let sent = sites.sent();
-    let each = total as f64 / sent.max(1) as f64;
-    let what = "bytes between sites a foreign URL delivered";
-    outcome.bar(what, format!("<= {BYTES_MAX}"), format!("{each:.2}"), each <= BYTES_MAX && sent > 0);
     let _ = writeln!(
         table,
-        "{} sites of {} agents: {} requests in {:.1} s, {:.0} a second; {sent} URLs sent, {total} bytes",
+        "{title}{} sites of {} agents: {} requests in {:.1} s, {:.0} a second; {} URLs sent, {} bytes",
         options.sites,
         options.agents,
-        seen.requests,
-        took.as_secs_f64(),
-        seen.requests as f64 / took.as_secs_f64(),
+        measured.seen.requests,
+        measured.seconds,
+        measured.rate(),
+        measured.sent,
+        measured.bytes(),
     );
-    outcome.figure("seconds", took.as_secs_f64());
-    outcome.figure("requests", seen.requests);
-    outcome.figure("urls_sent", sent);
-    outcome.figure("bytes", total);
-    outcome.table = table;
+    table
 }

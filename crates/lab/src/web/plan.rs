@@ -346,7 +346,7 @@ impl<'p> Host<'p> {
 
     /// How many ordinary pages it has, the front page included.
     pub fn pages(&self) -> u32 {
-        self.plan.config.pages.min(self.kind.pages_max)
+        (self.kind.sizes)(self).min(self.kind.pages_max)
     }
 
     /// How long it takes to answer.
@@ -402,13 +402,7 @@ impl<'p> Host<'p> {
 
     /// Which ordinary page a target is.
     pub fn page_of(&self, target: &str) -> Option<u32> {
-        if target == "/" {
-            return Some(0);
-        }
-        let number = target.strip_prefix("/p/")?;
-        let page: u32 = number.parse().ok()?;
-        // One spelling a page: "/p/07" is not "/p/7".
-        (page > 0 && page < self.pages() && !number.starts_with(['0', '+'])).then_some(page)
+        (self.kind.page_of)(self, target)
     }
 
     /// Names every URL that a crawler has to fetch or try.
@@ -426,7 +420,7 @@ impl<'p> Host<'p> {
         let mut target = String::new();
         for page in 0..self.pages() {
             target.clear();
-            page_target(&mut target, u64::from(page));
+            (self.kind.target)(&home, u64::from(page), &mut target);
             name(home, https, &target, self.kind.base);
         }
         for special in (self.kind.specials)(&home) {
@@ -537,6 +531,17 @@ impl<'p> Host<'p> {
             let _ = writeln!(html, "<li><a href=\"{}/\">{}</a>", host.entry(), host.name());
         }
     }
+}
+
+/// The page of a target as [`page_target`] writes it.
+pub(super) fn numbered_page(host: &Host<'_>, target: &str) -> Option<u32> {
+    if target == "/" {
+        return Some(0);
+    }
+    let number = target.strip_prefix("/p/")?;
+    let page: u32 = number.parse().ok()?;
+    // One spelling a page: "/p/07" is not "/p/7".
+    (page > 0 && page < host.pages() && !number.starts_with(['0', '+'])).then_some(page)
 }
 
 pub(super) fn page_target(out: &mut String, page: u64) {

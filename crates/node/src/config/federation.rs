@@ -40,6 +40,9 @@ struct Written {
     site: Vec<WrittenSite>,
     #[serde(default)]
     pinned: BTreeMap<String, String>,
+    /// For comparisons: see [`Federation::stretched`].
+    #[serde(default)]
+    stretched: bool,
 }
 
 #[derive(Deserialize)]
@@ -99,6 +102,7 @@ impl FederationFile {
         }
         let federation = Federation::new(written.version, sites, me.as_str(), written.pinned)
             .map_err(|error| FederationError::NotSites(path.to_owned(), error))?;
+        let federation = if written.stretched { federation.stretched() } else { federation };
         Ok(FederationFile { federation, authorities })
     }
 }

@@ -9,6 +9,7 @@ mod charsets;
 mod codings;
 mod connections;
 mod directives;
+mod federation;
 mod heads;
 mod html;
 mod http2;
@@ -23,7 +24,7 @@ mod urls;
 use std::{collections::HashMap, sync::LazyLock};
 
 use super::{
-    plan::{Host, Rule, Sub, Visit},
+    plan::{Host, Rule, Sub, Visit, numbered_page, page_target},
     reply::Reply,
     text::small_page,
 };
@@ -47,6 +48,12 @@ pub struct Kind {
     pub share_address: u32,
     /// Ordinary pages at most.
     pub pages_max: u32,
+    /// How many of them a host has, if no more than that.
+    pub sizes: fn(&Host<'_>) -> u32,
+    /// Where each of them is,
+    pub target: fn(&Host<'_>, u64, &mut String),
+    /// and which one is where.
+    pub page_of: fn(&Host<'_>, &str) -> Option<u32>,
     /// What is expected as to its ordinary pages.
     pub base: Rule,
     /// Answers robots.txt.
@@ -220,6 +227,9 @@ pub const PLAIN: Kind = Kind {
     subs: &[],
     share_address: 0,
     pages_max: u32::MAX,
+    sizes: |host| host.plan.config.pages,
+    target: |_, page, out| page_target(out, page),
+    page_of: numbered_page,
     base: Rule::Expected,
     robots: |_| Reply::robots("User-agent: *\nDisallow: /never/\n"),
     specials: |_| Vec::new(),
@@ -257,6 +267,7 @@ pub fn all() -> &'static [Kind] {
             http2::kinds(),
             names::kinds(),
             bench::kinds(),
+            federation::kinds(),
         ];
         tables.into_iter().flatten().collect()
     });
