@@ -1,6 +1,6 @@
 //! A batch of URLs as it crosses the wide area: sorted, so that each stands beside those that it shares most with, what else is
-//! said of them apart, and all of it compressed. (To leave out what a URL shares with the one before costs more than it saves: the
-//! numbers that say how much compress worse than what they stand for.)
+//! said of them apart, and all of it compressed. (To leave out what a URL shares with the one before costs more than it saves:
+//! the numbers that say how much compress worse than what they stand for.)
 
 use std::io::Read;
 
