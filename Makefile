@@ -3,10 +3,10 @@
 #   make test     everything that has to pass: format, lints, all tests (this is what .ci/run calls)
 #   make lint     the first two of these only
 #   make fmt      puts the format right
-#   make demo     the lab's web and a crawl of it; touches no server but its own
+#   make demo     the lab's web, crawled by three sites as one; touches no server but its own
 #   make bars     every experiment of the lab against its bars; slow, and best on a machine at rest
 #   make fuzz     every fuzz target for FUZZ_SECONDS (600), or only FUZZ_TARGETS="url warc"
-#   make nightly  bars, fuzz, and SIM_SEEDS (10000) seeds of the simulator, of one agent and of sites
+#   make nightly  bars, fuzz, and SIM_SEEDS (10000) seeds of the simulator, of one agent, of sites and of federations
 #   make clean    removes what the above made
 #
 # Needed: Rust, a C compiler, Python 3.10 with pip, make. `make fuzz` also needs a C++ compiler, and installs cargo-fuzz.
@@ -61,6 +61,7 @@ nightly: bars fuzz
 	$(NEPHILA) lab sim --seeds $(SIM_SEEDS)
 	$(NEPHILA) lab sim --site --seeds $(SIM_SEEDS)
 	$(NEPHILA) lab sim --shared --seeds $(SIM_SEEDS)
+	$(NEPHILA) lab sim --federation --seeds $(SIM_SEEDS)
 
 # What the fuzzer finds goes to fuzz/artifacts, what it learns to fuzz/target/corpus. A finding that is mended is copied to
 # fuzz/corpus, whose files are tests.

@@ -14,7 +14,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::limits::SITES_MAX;
 use crate::record::Found;
-use crate::scope::domain;
 use crate::url::Host;
 
 /// One of the sites, by its place in the list.
@@ -142,12 +141,20 @@ impl Federation {
                 None => break,
             }
         }
-        let domain = domain(host.as_str());
+        let domain = registrable(host);
         let hash = |site: &SiteEntry| {
             xxh3_64_with_seed(domain.as_bytes(), xxh3_64_with_seed(site.name.as_bytes(), 0))
         };
         self.sites().max_by_key(|(_, site)| hash(site)).map_or(self.me, |(number, _)| number)
     }
+}
+
+/// The registrable domain of a host, by the public suffix list and, where that does not know the last label, below that; the
+/// host itself if it is an address or a suffix.
+fn registrable(host: &Host) -> &str {
+    let name = host.as_str();
+    let domain = psl::domain(name.as_bytes()).and_then(|domain| str::from_utf8(domain.as_bytes()).ok());
+    domain.filter(|_| host.ip().is_none()).unwrap_or(name)
 }
 
 /// What one site tells another: URLs that it has found and that belong there.
@@ -187,7 +194,16 @@ mod tests {
         ] {
             assert_eq!(owner(&federation, host), expected, "{host}");
         }
-        assert_eq!(owner(&federation, "www.nasa.gov"), owner(&federation, "nasa.gov"));
+        for (host, expected) in [
+            ("www.nasa.gov", "nasa.gov"),
+            ("a.b.co.uk", "b.co.uk"),
+            ("rules.a.test", "a.test"),
+            ("localhost", "localhost"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("github.io", "github.io"),
+        ] {
+            assert_eq!(registrable(&Host::parse(host).unwrap()), expected);
+        }
     }
 
     #[test]

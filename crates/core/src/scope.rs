@@ -209,7 +209,7 @@ fn site(host: &str) -> &str {
 }
 
 /// The registrable domain, or the site where the public suffix list does not know one.
-pub(crate) fn domain(host: &str) -> &str {
+fn domain(host: &str) -> &str {
     let known = psl::domain(host.as_bytes()).filter(|domain| domain.suffix().is_known());
     let name = known.and_then(|domain| str::from_utf8(domain.as_bytes()).ok());
     name.filter(|_| host.parse::<IpAddr>().is_err()).unwrap_or_else(|| site(host))

@@ -1,7 +1,9 @@
-//! `nephila demo`: a small synthetic web and a crawl of it, on this machine alone.
+//! `nephila demo`: a small synthetic web and a crawl of it, on this machine alone: by three sites (`sites`), or by one agent.
 //!
 //! The hosts are a choice of those that show something within half a minute; every duration is short. The crawl is an
 //! ordinary one, in a directory that can be looked at afterwards.
+
+mod sites;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,7 @@ use nephila_node::display::{Display, Kind};
 use nephila_node::summary::Summary;
 use nephila_node::{crawl, seeds};
 
+pub use self::sites::{SitesDemo, demo as demo_of_sites};
 use crate::web::{self, Kinds, Verdict, WebConfig};
 
 /// The kinds of host that are shown.
@@ -60,19 +63,7 @@ pub struct Demo {
 /// Serves the web, crawls it, and judges the crawl. `out` is a directory that does not exist yet.
 pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<Demo> {
     let out = out.map_or_else(free_directory, Path::to_owned);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let web = runtime
-        .block_on(web::serve(WebConfig {
-            hosts: HOSTS,
-            pages: PAGES,
-            kinds: KINDS.parse::<Kinds>().map_err(anyhow::Error::msg)?,
-            time_scale: TIME_SCALE,
-            delay_ms: 50,
-            ip_delay_ms: 20,
-            max_host_pages: 200,
-            ..WebConfig::default()
-        }))
-        .context("cannot serve the web")?;
+    let web = serve()?;
     let urls = web.seeds();
     let url = urls.first().cloned().unwrap_or_default();
     let mut config = configure(&web, urls)?;
@@ -92,6 +83,22 @@ pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<Demo> {
     let verdict = web.verdict();
     web.shutdown();
     Ok(Demo { summary, verdict, out, url })
+}
+
+/// Serves the web.
+fn serve() -> anyhow::Result<web::Web> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let config = WebConfig {
+        hosts: HOSTS,
+        pages: PAGES,
+        kinds: KINDS.parse::<Kinds>().map_err(anyhow::Error::msg)?,
+        time_scale: TIME_SCALE,
+        delay_ms: 50,
+        ip_delay_ms: 20,
+        max_host_pages: 200,
+        ..WebConfig::default()
+    };
+    runtime.block_on(web::serve(config)).context("cannot serve the web")
 }
 
 fn configure(web: &web::Web, urls: Vec<String>) -> anyhow::Result<Config> {

@@ -25,13 +25,14 @@ use crate::exit::{Ended, Failure, print_json};
 /// `nephila demo` and its flags.
 pub(crate) fn demo_command() -> Command {
     Command::new("demo")
-        .about("Serve a small synthetic web on this machine and crawl it; nobody else is asked anything")
+        .about("Serve a small synthetic web on this machine and crawl it as three sites; nobody else is asked anything")
         .arg(
             Arg::new("out")
                 .long("out")
                 .value_name("DIR")
                 .help("Where the crawl goes; must not exist yet [default: nephila-demo, or -2, -3, ...]"),
         )
+        .arg(option("sites", "N", "3 sites over an emulated wide area, or 1 for a crawl alone [default: 3]"))
         .arg(flag("json", "Print what the crawler and the web say as one object"))
 }
 
@@ -44,10 +45,31 @@ pub(crate) fn run_demo(matches: &ArgMatches) -> Ended {
             out.display()
         )));
     }
+    match number(matches, "sites", 3_u32)? {
+        1 => {}
+        3 => return run_demo_of_sites(matches, out),
+        other => return Err(Failure::usage(format!("--sites: 1 or 3, not {other}"))),
+    }
     let shown = demo::demo(out, Kind::fitting())?;
     if matches.get_flag("json") {
         let verdict = serde_json::to_value(&shown.verdict).context("cannot write the verdict")?;
         print_json(&serde_json::json!({ "schema": 1, "crawl": shown.summary.json(), "verdict": verdict }))?;
+    } else {
+        crate::exit::print(shown.text())?;
+    }
+    Ok(u8::from(shown.verdict.violations_total > 0))
+}
+
+fn run_demo_of_sites(matches: &ArgMatches, out: Option<&Path>) -> Ended {
+    let kind = if matches.get_flag("json") { Kind::Quiet } else { Kind::fitting() };
+    let shown = demo::demo_of_sites(out, kind)?;
+    if matches.get_flag("json") {
+        let site = |(name, status): &(String, serde_json::Value)| serde_json::json!({ "site": name, "status": status });
+        let way = |(from, to, bytes): &(String, String, u64)| serde_json::json!({ "from": from, "to": to, "bytes": bytes });
+        let verdict = serde_json::to_value(&shown.verdict).context("cannot write the verdict")?;
+        let sites: Vec<_> = shown.statuses.iter().map(site).collect();
+        let ways: Vec<_> = shown.bytes.iter().map(way).collect();
+        print_json(&serde_json::json!({ "schema": 1, "sites": sites, "ways": ways, "verdict": verdict }))?;
     } else {
         crate::exit::print(shown.text())?;
     }

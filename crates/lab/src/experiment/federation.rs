@@ -3,22 +3,20 @@
 
 use std::{
     fmt::Write as _,
-    fs,
-    path::Path,
     time::{Duration, Instant},
 };
 
 use anyhow::ensure;
-use nephila_node::control::Request;
 
-use super::{Outcome, Setup, agents::Agents, serve};
+use super::{
+    Outcome, Setup, serve,
+    sites::{Sites, SitesPlan},
+};
 use crate::{
-    wan::{Relay, Wan, Way},
+    wan::Way,
     web::{Seen, Verdict, Web, WebConfig},
 };
 
-/// How long the agents of a site may take to find each other.
-const BEGIN_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked whether everything is done, and how often in a row it has to be.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 8;
@@ -74,21 +72,6 @@ impl Default for FederationOptions {
             limit: Duration::from_secs(1_200),
         }
     }
-}
-
-/// The ways from one site to the gateways of another.
-struct WayTo {
-    from: usize,
-    to: usize,
-    relays: Vec<Relay>,
-}
-
-/// All sites.
-struct Sites {
-    sites: Vec<Agents>,
-    ways: Vec<WayTo>,
-    /// Carries what passes between them.
-    _wan: Wan,
 }
 
 /// What came of one crawl.
@@ -147,126 +130,60 @@ fn crawl(setup: &Setup, options: &FederationOptions, stretched: bool) -> anyhow:
         seeds: 1,
         ..WebConfig::default()
     })?;
-    let mut sites = found(setup, options, stretched, place.path(), &web)?;
+    let names: Vec<String> = (0..options.sites).map(|site| format!("site-{site}")).collect();
+    let way = Way { round_trip: options.round_trip, bytes_per_s: options.bits_per_s / 8 };
+    let plan = SitesPlan {
+        names: &names,
+        agents: options.agents,
+        settings: "delay = \"0s\"\nip-delay = \"0s\"\nparallel = 32\n",
+        pinned: &[],
+        stretched,
+        way: &|_, _| way,
+    };
+    let mut sites = Sites::found(setup, &plan, place.path(), &web)?;
     let began = Instant::now();
-    for site in &mut sites.sites {
-        (0..options.agents).try_for_each(|index| site.start(index))?;
-    }
-    for site in &mut sites.sites {
-        site.wait_for_site(BEGIN_MAX)?;
-    }
-    sites.work(setup, options, &web, began)?;
-    let bytes = |way: &WayTo| way.relays.iter().map(Relay::bytes).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-    let ways = sites.ways.iter().map(|way| (way.from, way.to, bytes(way))).collect();
+    sites.start()?;
+    work(setup, options, &mut sites, &web, began)?;
+    let ways = sites.bytes();
     let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.sent());
-    let mut disorderly = Vec::new();
-    for site in &mut sites.sites {
-        disorderly.extend(site.end()?);
-    }
+    let disorderly = sites.end()?;
     Ok(Measured { seconds: verdict.elapsed_s, verdict, seen, ways, sent, disorderly })
 }
 
-/// Makes the sites, and the ways between them.
-fn found(
+/// Waits until all is crawled, and cuts the last site off meanwhile if that is wanted.
+fn work(
     setup: &Setup,
     options: &FederationOptions,
-    stretched: bool,
-    dir: &Path,
+    sites: &mut Sites,
     web: &Web,
-) -> anyhow::Result<Sites> {
-    let name = |site: usize| format!("site-{site}");
-    let mut sites = Vec::new();
-    for site in 0..options.sites {
-        let dir = dir.join(name(site));
-        fs::create_dir_all(&dir)?;
-        let settings = format!(
-            "scope = \"any\"\ndelay = \"0s\"\nip-delay = \"0s\"\nparallel = 32\nfederation = {:?}\n",
-            dir.join("federation.toml")
-        );
-        let seeds = if site == 0 { web.seeds() } else { Vec::new() };
-        let count = (options.agents, options.agents);
-        sites.push(Agents::of_site(setup, &dir, web, count, &settings, (&name(site), &seeds))?);
-    }
-    let wan = Wan::start()?;
-    let way = Way { round_trip: options.round_trip, bytes_per_s: options.bits_per_s / 8 };
-    let mut ways = Vec::new();
-    for from in 0..options.sites {
-        let mut list = format!("version = 1\nstretched = {stretched}\n");
-        for (to, agents) in sites.iter().enumerate() {
-            let gateways = agents.list.iter().map(|agent| agent.gateway.clone());
-            let gateways = if to == from {
-                gateways.collect::<Vec<_>>()
-            } else {
-                let relays = gateways.map(|gateway| wan.open(gateway, way)).collect::<Result<Vec<_>, _>>()?;
-                let addresses = relays.iter().map(|relay| relay.address.clone()).collect();
-                ways.push(WayTo { from, to, relays });
-                addresses
-            };
-            let ca = dir.join(name(to)).join("ca/ca/ca.pem");
-            // Writing to a String cannot fail.
-            let _ = writeln!(list, "[[site]]\nname = {:?}\ngateways = {gateways:?}\nca = {ca:?}", name(to));
+    began: Instant,
+) -> anyhow::Result<()> {
+    let half = u64::from(options.hosts) * u64::from(options.pages) / 2;
+    let mut cut: Option<Instant> = None;
+    let mut is_over = options.cut.is_zero();
+    let mut quiet = 0;
+    while quiet < LOOKS {
+        std::thread::sleep(LOOK_EVERY);
+        let unfinished = sites.unfinished()?;
+        if began.elapsed() > options.limit {
+            anyhow::bail!("the crawl is not done within {:?}: {unfinished:?}", options.limit);
         }
-        fs::write(dir.join(name(from)).join("federation.toml"), list)?;
-    }
-    Ok(Sites { sites, ways, _wan: wan })
-}
-
-impl Sites {
-    /// Waits until all is crawled, and cuts a site off meanwhile if that is wanted.
-    fn work(
-        &mut self,
-        setup: &Setup,
-        options: &FederationOptions,
-        web: &Web,
-        began: Instant,
-    ) -> anyhow::Result<()> {
-        let half = u64::from(options.hosts) * u64::from(options.pages) / 2;
-        let mut cut: Option<Instant> = None;
-        let mut is_over = options.cut.is_zero();
-        let mut quiet = 0;
-        while quiet < LOOKS {
-            std::thread::sleep(LOOK_EVERY);
-            for site in &mut self.sites {
-                let ended = site.ended()?;
-                ensure!(ended.is_empty(), "an agent ended by itself: {}", ended.join("\n"));
+        match cut {
+            None if !is_over && web.seen().requests >= half => {
+                setup.say(format!("the last site is cut off for {:?}", options.cut));
+                sites.cut(options.sites - 1, true);
+                cut = Some(Instant::now());
             }
-            let unfinished = self.sites.iter().find_map(Agents::unfinished);
-            if began.elapsed() > options.limit {
-                anyhow::bail!("the crawl is not done within {:?}: {unfinished:?}", options.limit);
+            Some(since) if since.elapsed() >= options.cut => {
+                setup.say("it is not cut off any more");
+                sites.cut(options.sites - 1, false);
+                (cut, is_over) = (None, true);
             }
-            match cut {
-                None if !is_over && web.seen().requests >= half => {
-                    setup.say(format!("the last site is cut off for {:?}", options.cut));
-                    self.cut_last(true);
-                    cut = Some(Instant::now());
-                }
-                Some(since) if since.elapsed() >= options.cut => {
-                    setup.say("it is not cut off any more");
-                    self.cut_last(false);
-                    (cut, is_over) = (None, true);
-                }
-                _ => {}
-            }
-            quiet = if unfinished.is_none() && is_over { quiet + 1 } else { 0 };
+            _ => {}
         }
-        Ok(())
+        quiet = if unfinished.is_none() && is_over { quiet + 1 } else { 0 };
     }
-
-    fn cut_last(&self, is_cut: bool) {
-        let last = self.sites.len() - 1;
-        for way in self.ways.iter().filter(|way| way.from == last || way.to == last) {
-            way.relays.iter().for_each(|relay| relay.cut(is_cut));
-        }
-    }
-
-    /// URLs that were delivered to other sites, as the agents count.
-    fn sent(&self) -> u64 {
-        let sent = |site: &Agents| -> u64 {
-            let status = site.running().filter_map(|index| site.ask(index, &Request::Status)).next();
-            status.and_then(|status| status["totals"]["sent"].as_u64()).unwrap_or(0)
-        };
-        self.sites.iter().map(sent).sum()
-    }
+    Ok(())
 }
 
 fn report(measured: &Measured, outcome: &mut Outcome) {

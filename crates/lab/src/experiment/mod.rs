@@ -32,6 +32,7 @@ mod quality;
 mod redis;
 mod ring;
 mod scaling;
+pub(crate) mod sites;
 mod web_speed;
 
 use std::{

@@ -1,0 +1,141 @@
+//! Several sites of agents on this machine, each with an authority of its own, and the emulated wide area between them.
+
+use std::{fmt::Write as _, fs, path::Path, time::Duration};
+
+use anyhow::ensure;
+use nephila_node::control::Request;
+use serde_json::Value;
+
+use super::{Setup, agents::Agents};
+use crate::{
+    wan::{Relay, Wan, Way},
+    web::Web,
+};
+
+/// How long the agents of a site may take to find each other.
+const BEGIN_MAX: Duration = Duration::from_secs(60);
+
+/// What sites there are to be.
+pub(crate) struct SitesPlan<'a> {
+    /// What they are called. The first is told the seeds.
+    pub(crate) names: &'a [String],
+    /// Agents of each.
+    pub(crate) agents: usize,
+    /// Settings of all agents, in TOML.
+    pub(crate) settings: &'a str,
+    /// Domains, and the sites that they belong to.
+    pub(crate) pinned: &'a [(String, String)],
+    /// As one site that is stretched over all places.
+    pub(crate) stretched: bool,
+    /// What the way between two sites is like.
+    pub(crate) way: &'a dyn Fn(usize, usize) -> Way,
+}
+
+/// The ways from one site to the gateways of another.
+struct WayTo {
+    from: usize,
+    to: usize,
+    relays: Vec<Relay>,
+}
+
+/// All sites.
+pub(crate) struct Sites {
+    sites: Vec<Agents>,
+    ways: Vec<WayTo>,
+    /// Carries what passes between them.
+    _wan: Wan,
+}
+
+impl Sites {
+    /// Makes the sites below `dir`, and the ways between them. None is started.
+    pub(crate) fn found(setup: &Setup, plan: &SitesPlan<'_>, dir: &Path, web: &Web) -> anyhow::Result<Sites> {
+        let mut sites = Vec::new();
+        for (index, name) in plan.names.iter().enumerate() {
+            let dir = dir.join(name);
+            fs::create_dir_all(&dir)?;
+            let list = dir.join("federation.toml");
+            let settings = format!("{}scope = \"any\"\nfederation = {list:?}\n", plan.settings);
+            let seeds = if index == 0 { web.seeds() } else { Vec::new() };
+            let count = (plan.agents, plan.agents);
+            sites.push(Agents::of_site(setup, &dir, web, count, &settings, (name, &seeds))?);
+        }
+        let wan = Wan::start()?;
+        let mut ways = Vec::new();
+        for (from, name) in plan.names.iter().enumerate() {
+            let mut list = format!("version = 1\nstretched = {}\n", plan.stretched);
+            for (to, agents) in sites.iter().enumerate() {
+                let gateways = agents.list.iter().map(|agent| agent.gateway.clone());
+                let gateways = if to == from {
+                    gateways.collect::<Vec<_>>()
+                } else {
+                    let open = |gateway| wan.open(gateway, (plan.way)(from, to));
+                    let relays = gateways.map(open).collect::<Result<Vec<_>, _>>()?;
+                    let addresses = relays.iter().map(|relay| relay.address.clone()).collect();
+                    ways.push(WayTo { from, to, relays });
+                    addresses
+                };
+                let (name, ca) = (&plan.names[to], dir.join(&plan.names[to]).join("ca/ca/ca.pem"));
+                // Writing to a String cannot fail.
+                let _ = writeln!(list, "[[site]]\nname = {name:?}\ngateways = {gateways:?}\nca = {ca:?}");
+            }
+            list += "[pinned]\n";
+            for (domain, site) in plan.pinned {
+                let _ = writeln!(list, "{domain:?} = {site:?}");
+            }
+            fs::write(dir.join(name).join("federation.toml"), list)?;
+        }
+        Ok(Sites { sites, ways, _wan: wan })
+    }
+
+    /// Starts all agents, and waits until those of each site have found each other.
+    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+        for site in &mut self.sites {
+            (0..site.list.len()).try_for_each(|index| site.start(index))?;
+        }
+        self.sites.iter_mut().try_for_each(|site| site.wait_for_site(BEGIN_MAX))
+    }
+
+    /// Why the crawl is not done yet, if it is not. An error if an agent has ended.
+    pub(crate) fn unfinished(&mut self) -> anyhow::Result<Option<String>> {
+        for site in &mut self.sites {
+            let ended = site.ended()?;
+            ensure!(ended.is_empty(), "an agent ended by itself: {}", ended.join("\n"));
+        }
+        Ok(self.sites.iter().find_map(Agents::unfinished))
+    }
+
+    /// Cuts a site off from all others, or lets it be reached again.
+    pub(crate) fn cut(&self, site: usize, is_cut: bool) {
+        for way in self.ways.iter().filter(|way| way.from == site || way.to == site) {
+            way.relays.iter().for_each(|relay| relay.cut(is_cut));
+        }
+    }
+
+    /// Bytes from one site to another that went there and came back.
+    pub(crate) fn bytes(&self) -> Vec<(usize, usize, (u64, u64))> {
+        let sum =
+            |way: &WayTo| way.relays.iter().map(Relay::bytes).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        self.ways.iter().map(|way| (way.from, way.to, sum(way))).collect()
+    }
+
+    /// What each site says of itself, by one of its agents.
+    pub(crate) fn statuses(&self) -> Vec<Option<Value>> {
+        let status = |site: &Agents| site.running().find_map(|index| site.ask(index, &Request::Status));
+        self.sites.iter().map(status).collect()
+    }
+
+    /// URLs that were delivered to other sites, as the agents count.
+    pub(crate) fn sent(&self) -> u64 {
+        let sent = |status: Option<Value>| status.and_then(|status| status["totals"]["sent"].as_u64());
+        self.statuses().into_iter().filter_map(sent).sum()
+    }
+
+    /// Has all agents end in order; says which did not.
+    pub(crate) fn end(&mut self) -> anyhow::Result<Vec<String>> {
+        let mut disorderly = Vec::new();
+        for site in &mut self.sites {
+            disorderly.extend(site.end()?);
+        }
+        Ok(disorderly)
+    }
+}
