@@ -1,6 +1,6 @@
 //! A federation: several sites that crawl as one. Which site a host belongs to is a function that every site computes for itself
-//! and comes to the same, from a list of sites that operators write and that has a version: sites with different versions
-//! exchange nothing.
+//! and comes to the same, from a list of sites that operators write and that has a version: sites with different lists exchange
+//! nothing.
 //!
 //! Hosts of one registrable domain belong to one site: they link to each other more than to anybody else, and redirect to each
 //! other for their robots.txt. A domain belongs to the site that a rule names for it or for a domain above it; without one, to
@@ -8,9 +8,10 @@
 //! others, and nothing moves between those.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::limits::SITES_MAX;
 use crate::record::Found;
@@ -33,6 +34,21 @@ pub struct SiteEntry {
     pub name: String,
     /// Where some of its agents are reached from other sites. Any of them takes what is for the site.
     pub gateways: Vec<String>,
+}
+
+/// Which list of sites somebody has. Two that are the same give every host to the same site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListId {
+    /// The version that its operators gave it.
+    pub version: u64,
+    /// Of all that says whose a host is; not of where sites are reached, which may look different from each.
+    digest: u64,
+}
+
+impl fmt::Display for ListId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:016x}", self.version, self.digest)
+    }
 }
 
 /// A list of sites that cannot be one.
@@ -101,9 +117,20 @@ impl Federation {
         (site != self.me).then_some(site)
     }
 
-    /// The version of the list.
-    pub fn version(&self) -> u64 {
-        self.version
+    /// Which list it is.
+    pub fn list(&self) -> ListId {
+        let mut hash = Xxh3::new();
+        let mut add = |text: &str| {
+            hash.update(&(text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        };
+        self.sites.iter().for_each(|site| add(&site.name));
+        add(if self.is_stretched { "stretched" } else { "" });
+        for (domain, site) in &self.pinned {
+            add(domain);
+            add(&self.site(*site).name);
+        }
+        ListId { version: self.version, digest: hash.digest() }
     }
 
     /// Which site this is.
@@ -160,8 +187,8 @@ fn registrable(host: &Host) -> &str {
 /// What one site tells another: URLs that it has found and that belong there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The version of the sender's list of sites.
-    pub version: u64,
+    /// The sender's list of sites.
+    pub list: ListId,
     /// The URLs.
     pub found: Vec<Found>,
 }
@@ -227,6 +254,23 @@ mod tests {
             let after = federation(&["lima", "oslo", "paris", "tokyo"], &[]);
             let (old, new) = (owner(&before, &host), owner(&after, &host));
             prop_assert!(new == old || new == "oslo");
+        }
+    }
+
+    #[test]
+    fn lists_that_differ_are_told_apart() {
+        let names = ["paris", "tokyo"];
+        let list = federation(&names, &[("jp", "tokyo")]).list();
+        let mut moved = federation(&["tokyo", "paris"], &[("JP", "tokyo")]);
+        moved.sites[0].gateways.push("a:1".to_owned());
+        assert_eq!(moved.list(), list);
+        for other in [
+            federation(&names, &[("jp", "paris")]),
+            federation(&names, &[]),
+            federation(&["paris", "tokyo", "lima"], &[("jp", "tokyo")]),
+            federation(&names, &[("jp", "tokyo")]).stretched(),
+        ] {
+            assert!(other.list() != list && other.list().version == list.version);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
-use nephila_node::config::{self, Config, Layer, Mistakes};
+use nephila_node::config::{self, Config, FederationFile, Layer, Mistakes};
 use nephila_node::directory::Directory;
 use nephila_node::display::{Display, Kind, note};
 use nephila_node::peers::Identity;
@@ -39,6 +39,8 @@ pub(crate) struct Told {
     pub(crate) config: Config,
     pub(crate) seeds: Vec<Url>,
     pub(crate) identity: Identity,
+    /// The sites of its federation.
+    pub(crate) federation: Option<FederationFile>,
     /// The agent's directory.
     pub(crate) out: PathBuf,
 }
@@ -64,16 +66,21 @@ impl Told {
         config.name_store(identity.site().as_str());
         let out =
             config.out.clone().unwrap_or_else(|| Path::new(&format!("nephila-{}", identity.agent())).into());
-        Ok(Told { config, seeds, identity, out })
+        let federation = config.read_federation(&identity);
+        let federation =
+            federation.map_err(|error| Failure::usage(format!("{:#}", anyhow::Error::from(error))))?;
+        Ok(Told { config, seeds, identity, federation, out })
     }
 }
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches, mistakes: Mistakes) -> Ended {
-    let Told { config, seeds, identity, out } = Told::read(matches, mistakes)?;
+    let Told { config, seeds, identity, federation, out } = Told::read(matches, mistakes)?;
     let (mut directory, start, seeds) = Directory::open(&out, &config, &seeds)?;
     directory.name_agent(identity.agent().as_str())?;
-    let site = Site::open(&config, &directory, &seeds, identity).map_err(anyhow::Error::from)?;
+    let list = federation.as_ref().map(|list| list.list().to_string());
+    directory.name_federation(list.as_deref().unwrap_or("none"))?;
+    let site = Site::open(&config, &directory, &seeds, identity, federation).map_err(anyhow::Error::from)?;
     let kind = if matches.get_flag("quiet") { Kind::Quiet } else { Kind::fitting() };
     let mut display = Display::new(kind, &config);
     let (name, at) = (&site.settings().name, &site.settings().address);

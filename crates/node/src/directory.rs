@@ -7,6 +7,8 @@
 //! The seeds that it records may not have reached the crawl's journal (a crash can come between), so whoever runs a crawl
 //! offers all of them again; those that are known cost nothing.
 
+mod error;
+
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -17,6 +19,8 @@ use nephila_core::agent::StopReason;
 use nephila_core::settings::Private;
 use nephila_core::site::AgentId;
 use nephila_core::url::{Fingerprint, Host, Url};
+
+pub use error::DirectoryError;
 
 use crate::config::table::SETTINGS;
 use crate::config::{Config, Layer, Mistakes, NOTES};
@@ -30,9 +34,6 @@ const URLS_MAX: usize = 50;
 const SCOPE: &[&str] = &["scope", "include", "exclude"];
 /// How many entries of the current directory are looked at for crawls.
 const ENTRIES_MAX: usize = 10_000;
-/// How many crawls a message lists.
-const LISTED_MAX: usize = 10;
-
 /// How many crawls are read in search of a seed.
 const CRAWLS_READ_MAX: usize = 100;
 /// What stands between the name of a crawl that was set aside and the time when it was.
@@ -43,160 +44,6 @@ const STORE: &str = "store";
 const RECORD: &str = "crawl.toml";
 const LOCK: &str = "lock";
 const SEEDS: &str = "seeds.txt";
-
-/// Why a directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum DirectoryError {
-    /// It holds something else.
-    #[error("{0} exists and is not a crawl: choose another directory with --out")]
-    NotACrawl(PathBuf),
-    /// It is a file.
-    #[error("{0} is a file: name the directory of a crawl with --out")]
-    NotADirectory(PathBuf),
-    /// There is no crawl there.
-    #[error("there is no crawl in {0}: name its directory with --out")]
-    NoCrawl(PathBuf),
-    /// There is no crawl there, and nothing to begin one from.
-    #[error(
-        "there is no crawl in {0} to go on with: name the directory of one with --out, or a URL to begin one there"
-    )]
-    NothingThere(PathBuf),
-    /// No crawl was named, and there is none near.
-    #[error("there is no crawl below the current directory: name its directory with --out")]
-    NoneNear,
-    /// No crawl was named, and there are several near.
-    #[error("several crawls are below the current directory: choose one with --out\n{}", listed(.0))]
-    SeveralNear(Vec<PathBuf>),
-    /// Another process uses it.
-    #[error("{} in {dir} already: `nephila stop --out {dir}` ends it", who(*.pid), dir = .dir.display())]
-    Locked {
-        /// The directory.
-        dir: PathBuf,
-        /// The process, if it is known.
-        pid: Option<u32>,
-    },
-    /// The scope is not that of the earlier runs.
-    #[error(
-        "the crawl in {} has another scope:\n{}\nto go on with it, {advice}; another crawl begins with another --out",
-        .dir.display(),
-        .differences.join("\n")
-    )]
-    ScopeChanged {
-        /// The directory.
-        dir: PathBuf,
-        /// What differs, a line each.
-        differences: Vec<String>,
-        /// What to change in the command so that its scope is the recorded one.
-        advice: String,
-    },
-    /// It is of a crawl alone, and an agent of a site was to use it.
-    #[error(
-        "{0} holds a crawl of one agent alone, which cannot become one of a site: choose another directory with `out`"
-    )]
-    Alone(PathBuf),
-    /// It is of an agent of a site, and a crawl alone was to use it.
-    #[error(
-        "{0} is that of an agent of a site: `nephila agent` goes on with it; a crawl needs another --out"
-    )]
-    OfSite(PathBuf),
-    /// It is of an agent with a store of its own, and one that shares one was to use it, or the other way round.
-    #[error(
-        "{} is that of an agent {}: {}, or move the crawl with `nephila store copy`, or choose another directory with `out`",
-        .dir.display(),
-        if *.is_shared { "that shares its store with others" } else { "with a store of its own" },
-        if *.is_shared { "say where that is with `store`" } else { "leave `store` out" }
-    )]
-    OtherStore {
-        /// The directory.
-        dir: PathBuf,
-        /// Which of the two it is.
-        is_shared: bool,
-    },
-    /// It is of an agent whose crawl has another name in the store that agents share.
-    #[error(
-        "the crawl of the agent in {} is called {was} in the store that agents share, and the file says {is}: write `store-name = \
-         {was:?}`, or begin another crawl in another directory with `out`",
-        .dir.display()
-    )]
-    OtherName {
-        /// The directory.
-        dir: PathBuf,
-        /// The name there.
-        was: String,
-        /// The name that was given.
-        is: String,
-    },
-    /// It is of an agent with another name.
-    #[error(
-        "{} is that of agent {was} of its site, and the certificate says {is}: other agents know it by that name; name the \
-         `identity` of {was}, or begin in another directory with `out`",
-        .dir.display()
-    )]
-    OtherAgent {
-        /// The directory.
-        dir: PathBuf,
-        /// Its agent.
-        was: String,
-        /// The agent that was started.
-        is: String,
-    },
-    /// No seed is given or recorded.
-    #[error(
-        "there is nothing to start from: name a URL, as in `nephila crawl https://example.org/`, or a file with --seeds"
-    )]
-    NoSeeds,
-    /// What an earlier run wrote cannot be read.
-    #[error("{} cannot be used: {mistakes}", .path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        mistakes: Mistakes,
-    },
-    /// It was written by a version that knows more than this one.
-    #[error("{} has format {found}, and this version knows {FORMAT}: use a newer nephila", .path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: i64,
-    },
-    /// The system refused.
-    #[error("cannot {what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-impl DirectoryError {
-    /// The exit code of a process that ends with it.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            DirectoryError::Io { source, .. } if nephila_disk::is_full(source) => 4,
-            DirectoryError::Io { .. } | DirectoryError::Locked { .. } | DirectoryError::Damaged { .. } => 1,
-            _ => 2,
-        }
-    }
-}
-
-fn listed(dirs: &[PathBuf]) -> String {
-    let mut lines: Vec<String> =
-        dirs.iter().take(LISTED_MAX).map(|dir| format!("  {}", dir.display())).collect();
-    if dirs.len() > LISTED_MAX {
-        lines.push(format!("  and {} more", dirs.len() - LISTED_MAX));
-    }
-    lines.join("\n")
-}
-
-fn who(pid: Option<u32>) -> String {
-    match pid {
-        Some(pid) => format!("process {pid} is at work"),
-        None => "another process is at work".to_owned(),
-    }
-}
 
 fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
     let what = format!("{what} {}", path.display());
@@ -230,6 +77,8 @@ pub struct Recorded {
     pub agent: Option<AgentId>,
     /// What its certificate called it. Earlier builds did not record that.
     agent_name: Option<String>,
+    /// The list of sites that it began with.
+    federation: Option<String>,
 }
 
 impl Recorded {
@@ -259,8 +108,9 @@ impl Recorded {
             read.inspect_err(|error| mistakes.add(error.to_string())).ok()
         });
         let agent_name = note("agent_name").map(str::to_owned);
+        let federation = note("federation").map(str::to_owned);
         match mistakes.check() {
-            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent, agent_name }),
+            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent, agent_name, federation }),
             Err(mistakes) => Err(DirectoryError::Damaged { path, mistakes }),
         }
     }
@@ -422,6 +272,7 @@ pub struct Directory {
     settings: String,
     agent: Option<AgentId>,
     agent_name: Option<String>,
+    federation: Option<String>,
     _lock: Lock,
 }
 
@@ -438,16 +289,20 @@ impl Directory {
         let lock = Lock::take(path)?;
         let (start, seeds) = plan(path, config, seeds)?;
         let settings = settings_text(config, &seeds);
-        let (agent, agent_name) = match start {
-            _ if !config.is_of_site() => (None, None),
+        let (agent, agent_name, federation) = match start {
+            _ if !config.is_of_site() => (None, None, None),
             // The hash keys of the standard library are random.
-            Start::New => (Some(AgentId::from(RandomState::new().hash_one(std::process::id()))), None),
+            Start::New => {
+                let agent = AgentId::from(RandomState::new().hash_one(std::process::id()));
+                (Some(agent), None, None)
+            }
             Start::Resume { .. } | Start::Finished => {
                 let recorded = Recorded::load(path)?;
-                (recorded.agent, recorded.agent_name)
+                (recorded.agent, recorded.agent_name, recorded.federation)
             }
         };
-        let directory = Directory { path: path.to_owned(), settings, agent, agent_name, _lock: lock };
+        let path = path.to_owned();
+        let directory = Directory { path, settings, agent, agent_name, federation, _lock: lock };
         if start != Start::Finished {
             if seeds.len() > URLS_MAX {
                 let lines: String = seeds.iter().map(|seed| format!("{seed}\n")).collect();
@@ -473,6 +328,21 @@ impl Directory {
         }
     }
 
+    /// Records which list of sites the crawl has begun with, which stays so: hosts that belong to another site by another list
+    /// would not move there.
+    pub fn name_federation(&mut self, list: &str) -> Result<(), DirectoryError> {
+        match &self.federation {
+            Some(was) if was != list => {
+                Err(DirectoryError::OtherFederation { dir: self.path.clone(), was: was.clone() })
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.federation = Some(list.to_owned());
+                self.record(None)
+            }
+        }
+    }
+
     /// Records why the run ended.
     pub fn mark_ended(&self, reason: StopReason) -> Result<(), DirectoryError> {
         self.record(Some(reason))
@@ -482,6 +352,7 @@ impl Directory {
         let ended = stop_reason.map(|reason| format!("stop_reason = \"{}\"\n", reason.name()));
         let agent = self.agent.map(|agent| format!("agent = \"{agent}\"\n"));
         let agent_name = self.agent_name.as_ref().map(|name| format!("agent_name = {name:?}\n"));
+        let federation = self.federation.as_ref().map(|list| format!("federation = {list:?}\n"));
         let version = env!("CARGO_PKG_VERSION");
         let how = match self.agent {
             Some(_) => {
@@ -490,10 +361,11 @@ impl Directory {
             None => "A crawl by nephila. `nephila crawl --out` with this directory goes on with it",
         };
         let text = format!(
-            "# {how}.\n{}\n[{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\n{}{}{}",
+            "# {how}.\n{}\n[{NOTES}]\nformat = {FORMAT}\nsoftware = \"nephila {version}\"\n{}{}{}{}",
             self.settings,
             agent.unwrap_or_default(),
             agent_name.unwrap_or_default(),
+            federation.unwrap_or_default(),
             ended.unwrap_or_default()
         );
         self.replace(RECORD, &text)
@@ -608,8 +480,9 @@ pub(crate) fn turn(
     config: &Config,
 ) -> Result<Directory, DirectoryError> {
     let (settings, agent) = (settings_text(config, &recorded.seeds), recorded.agent);
-    let agent_name = recorded.agent_name.clone();
-    let directory = Directory { path: path.to_owned(), settings, agent, agent_name, _lock: lock };
+    let (agent_name, federation) = (recorded.agent_name.clone(), recorded.federation.clone());
+    let path = path.to_owned();
+    let directory = Directory { path, settings, agent, agent_name, federation, _lock: lock };
     directory.record(recorded.stop_reason)?;
     Ok(directory)
 }

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use nephila_core::agent::{
-    Acquaintance, Between, Differing, HostCounts, HostView, MemberView, Namesakes, SiteView, Status,
-    StopReason,
+    Acquaintance, Between, Differing, HostCounts, HostView, MemberView, Namesakes, OtherSite, SiteView,
+    Status, StopReason,
 };
 use nephila_core::record::{Block, Failure, How, Pointer};
 use nephila_core::site::{Difference, Figures};
@@ -131,7 +131,12 @@ pub enum UrlState {
         /// What the line says.
         rule: String,
     },
-    /// It belongs to another site of the federation, which has written it down.
+    /// Nothing here has linked to it, and its host belongs to another site of the federation.
+    OtherSite {
+        /// The name of that site.
+        site: String,
+    },
+    /// It belongs to another site of the federation, and was given to it.
     Sent {
         /// The name of that site.
         site: String,
@@ -211,8 +216,11 @@ impl UrlState {
             UrlState::Trap { rule } => format!("left aside as a trap: {rule}"),
             UrlState::Blocked { by } => format!("blocked by {by}: `nephila unblock {by}` takes that back"),
             UrlState::Disallowed { line, rule } => format!("forbidden by line {line} of robots.txt: {rule}"),
+            UrlState::OtherSite { site } => {
+                format!("not known here: its host belongs to site {site}, which may know it")
+            }
             UrlState::Sent { site, at_ms } => {
-                format!("of site {site}, which wrote it down {}", moment(*at_ms))
+                format!("given to site {site}, whose host it is, {}", moment(*at_ms))
             }
             UrlState::Elsewhere { agent, agent_name, .. } => {
                 let agent = agent_words(agent, agent_name.as_deref());
@@ -440,7 +448,24 @@ fn site_words(view: &SiteView, running: bool) -> String {
             _ => {}
         }
     }
+    for other in view.sites.iter().filter(|other| !other.is_home) {
+        let _ = write!(text, "\n{}", other_site_words(other));
+    }
     text
+}
+
+/// How another site of the federation fares.
+fn other_site_words(other: &OtherSite) -> String {
+    let taken = counted(other.taken, "URL", "URLs");
+    match (other.is_reached, other.again_s) {
+        (Some(false), Some(again)) => format!(
+            "site {} does not take what is found of its hosts, which waits; it is tried again in {}",
+            other.name,
+            span(again)
+        ),
+        (Some(_), _) => format!("site {} has taken {taken} of its hosts from this agent", other.name),
+        (None, _) => format!("site {}: nothing was sent there yet by this agent", other.name),
+    }
 }
 
 /// What was lost with agents that are forgotten, and what of it others had copies of.
@@ -658,7 +683,8 @@ mod tests {
             (OutOfScope { rule: "--exclude".to_owned() }, "out of scope: --exclude"),
             (Trap { rule: "too long".to_owned() }, "trap: too long"),
             (Blocked { by: "a.test".to_owned() }, "`nephila unblock a.test`"),
-            (Sent { site: "lima".to_owned(), at_ms: 0 }, "of site lima, which wrote it down 1970"),
+            (OtherSite { site: "oslo".to_owned() }, "its host belongs to site oslo"),
+            (Sent { site: "lima".to_owned(), at_ms: 0 }, "given to site lima, whose host it is, 1970"),
             (Disallowed { line: 7, rule: "Disallow: /x".to_owned() }, "line 7 of robots.txt: Disallow: /x"),
             (
                 Elsewhere { agent: "00000000000000a1".to_owned(), agent_name: None, place: 7 },
@@ -762,6 +788,28 @@ mod tests {
     }
 
     #[test]
+    fn other_sites_are_named() {
+        let other = |is_reached: Option<bool>| OtherSite {
+            name: "lima".to_owned(),
+            is_home: false,
+            is_reached,
+            taken: 7,
+            again_s: (is_reached == Some(false)).then_some(3.0),
+        };
+        for (is_reached, expected) in [
+            (Some(true), "site lima has taken 7 URLs of its hosts from this agent"),
+            (
+                Some(false),
+                "site lima does not take what is found of its hosts, which waits; it is tried again in 3",
+            ),
+            (None, "site lima: nothing was sent there yet by this agent"),
+        ] {
+            let said = other_site_words(&other(is_reached));
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+
+    #[test]
     fn a_site_says_whose_hosts_wait() {
         let member = |number: u64, name: &str, is_gone, is_well, held| {
             let (name, address) = (name.to_owned(), format!("{name}:7946"));
@@ -782,6 +830,7 @@ mod tests {
             unrecovered: 0,
             handovers: 0,
             is_delivering: false,
+            sites: Vec::new(),
             turns: 0,
             turns_out: 0,
             turns_run_out: 0,

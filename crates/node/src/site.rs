@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nephila_core::agent::{Action, Agent, Event, Recipient};
 use nephila_core::scope::Scope;
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::asking::{Answer, Ask};
-use crate::config::{Config, FederationError, FederationFile, NoStore};
+use crate::config::{Config, FederationFile, NoStore};
 use crate::directory::Directory;
 use crate::exchange::Exchange;
 use crate::peers::{Foreign, Identity, IdentityError, Inbox, Limits, Name, NotSent, Peer, Peers};
@@ -36,12 +36,9 @@ pub enum SiteError {
     /// The means to speak could not be set up.
     #[error("cannot start to speak to other agents")]
     Start(#[source] io::Error),
-    /// The other sites are not known, or not to be trusted.
-    #[error(transparent)]
-    Federation(#[from] FederationError),
     /// An authority of another site cannot be used.
-    #[error(transparent)]
-    Authority(#[from] IdentityError),
+    #[error("an authority that {} names cannot be used: it is the `ca/ca.pem` that `nephila ca` made at that site", .0.display())]
+    Authority(PathBuf, #[source] IdentityError),
     /// The store that its agents share cannot be spoken to as the settings say.
     #[error(transparent)]
     Store(#[from] NoStore),
@@ -102,6 +99,7 @@ impl Site {
         directory: &Directory,
         seeds: &[Url],
         identity: Identity,
+        federation: Option<FederationFile>,
     ) -> Result<Site, SiteError> {
         let (Some(listen), Some(me)) = (config.site.listen, directory.agent()) else {
             return Err(SiteError::Settings);
@@ -109,11 +107,17 @@ impl Site {
         let listener = bind("listen", listen)?;
         let mut settings = config.site_settings(me, identity.agent().to_string(), seeds);
         settings.terms = settings.terms.in_site(identity.site().as_str());
+        if let Some(list) = federation.as_ref().map(FederationFile::list) {
+            settings.terms = settings.terms.in_federation(list);
+        }
         let store = config.shared_store(me, &identity.site().to_string())?;
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("peers").enable_all().build();
         let runtime = runtime.map_err(SiteError::Start)?;
-        let exchange = open_exchange(config, &identity, &runtime)?;
+        let exchange = match federation {
+            Some(list) => Some(open_exchange(config, list, &identity, &runtime)?),
+            None => None,
+        };
         let expires_soon = identity.expires_soon();
         let started = runtime.block_on(async { Peers::start(identity, listener, Limits::default()) });
         let (peers, inbox) = started.map_err(SiteError::Start)?;
@@ -142,7 +146,7 @@ impl Site {
             // Whatever is not sent is counted there, and said again as whatever gets lost on its way.
             (Action::Send { to, message }, _) => drop(self.say(to, Said::Message(message))),
             (Action::Post { site, gateway, post, batch }, Some(exchange)) => {
-                exchange.post(site, gateway, post, &batch);
+                exchange.post(site, gateway, post, batch);
             }
             (Action::Answer { call, taken }, Some(exchange)) => exchange.answer(call, taken),
             _ => {}
@@ -234,20 +238,20 @@ fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, SiteE
     TcpListener::bind(address).map_err(|error| SiteError::Listen(setting, address, error))
 }
 
-/// Begins to speak to other sites, if there are any.
+/// Begins to speak to other sites.
 fn open_exchange(
     config: &Config,
+    list: FederationFile,
     identity: &Identity,
     runtime: &Runtime,
-) -> Result<Option<Exchange>, SiteError> {
-    let Some(path) = &config.site.federation else { return Ok(None) };
-    let FederationFile { federation, authorities } = FederationFile::read(path, identity.site())?;
+) -> Result<Exchange, SiteError> {
+    let FederationFile { path, federation, authorities } = list;
     let authorities: Vec<(Name, &Path)> =
         authorities.iter().map(|(site, path)| (site.clone(), path.as_path())).collect();
-    let foreign = Foreign::new(identity, &authorities)?;
+    let foreign = Foreign::new(identity, &authorities).map_err(|error| SiteError::Authority(path, error))?;
     let listener = config.site.gateway.map(|gateway| bind("gateway", gateway)).transpose()?;
     let started = runtime.block_on(async { Exchange::start(federation, foreign, listener) });
-    started.map(Some).map_err(SiteError::Start)
+    started.map_err(SiteError::Start)
 }
 
 async fn from_sites(exchange: &mut Option<Exchange>) -> Option<Event> {

@@ -299,11 +299,14 @@ impl Crawl<'_> {
         if let RobotsView::Disallowed { line, rule } = self.agent.robots_on(url) {
             return UrlState::Disallowed { line, rule };
         }
-        let view = self.agent.host(&host, now);
+        let (view, other_site) = (self.agent.host(&host, now), self.agent.other_site_name(&host));
         let retry_s = retry.map(|at| at.since(now.wall).as_secs_f64()).filter(|wait| *wait > 0.0);
         let reason = match &view {
             _ if !self.running => {
                 "the crawl does not run; the same `nephila crawl` command goes on with it".to_owned()
+            }
+            _ if other_site.is_some() => {
+                format!("to be sent to site {}, whose host it is", other_site.unwrap_or_default())
             }
             _ if retry_s.is_some() => "it failed and will be tried again".to_owned(),
             Some(view) => reason(view),
@@ -331,6 +334,9 @@ impl Crawl<'_> {
         }
         if let Some(block) = self.agent.block_on(&Host::of(url)) {
             return UrlState::Blocked { by: block_name(block) };
+        }
+        if let Some(site) = self.agent.other_site_name(&Host::of(url)) {
+            return UrlState::OtherSite { site: site.to_owned() };
         }
         match self.agent.robots_on(url) {
             RobotsView::Disallowed { line, rule } => UrlState::Disallowed { line, rule },

@@ -11,8 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::{Action, Agent, Due, Ticket};
-use crate::federation::{Batch, Federation, SiteNumber};
+use crate::federation::{Batch, Federation, SiteEntry, SiteNumber};
 use crate::frontier::{Place, Wait};
 use crate::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX, UNSETTLED_MAX};
 use crate::record::{Arrived, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
@@ -60,6 +62,10 @@ struct Route {
     loose: VecDeque<Found>,
     sent: Option<Sent>,
     failures: u32,
+    /// The gateway that is asked: another one after each failure.
+    gateway: usize,
+    /// URLs that it has taken in this run.
+    taken: u64,
     /// Nothing is sent before, since the last was not taken.
     not_before: Mono,
 }
@@ -92,8 +98,24 @@ impl Route {
     fn back_off(&mut self, now: Mono) {
         let wait = BACKOFF_MIN.saturating_mul(1 << self.failures.min(10));
         self.failures += 1;
+        self.gateway += 1;
         self.not_before = now + wait.min(BACKOFF_MAX);
     }
+}
+
+/// What an agent knows of a site of its federation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OtherSite {
+    /// Its name.
+    pub name: String,
+    /// It is the agent's own.
+    pub is_home: bool,
+    /// Whether it took the last batch that this agent has sent there; unknown before the first.
+    pub is_reached: Option<bool>,
+    /// URLs that it has taken from this agent in this run.
+    pub taken: u64,
+    /// When it is tried again, in seconds, if it did not take the last.
+    pub again_s: Option<f64>,
 }
 
 /// See the module's documentation.
@@ -150,6 +172,12 @@ impl Agent {
         Some(federation.site_of(host)).filter(|site| *site != federation.me())
     }
 
+    /// The name of the other site that a host belongs to.
+    pub fn other_site_name(&self, host: &Host) -> Option<&str> {
+        let number = self.other_site(host)?;
+        Some(&self.exchange.as_deref()?.federation.site(number).name)
+    }
+
     /// A host of another site has its turn.
     pub(super) fn post_next(&mut self, index: u32, site: SiteNumber, now: Now, out: &mut Vec<Action>) {
         // Its rules are asked for by its own site.
@@ -171,12 +199,15 @@ impl Agent {
             self.bench.put(index, Place::Taking);
             return out.push(Action::Take { host, max: POSTED_OF_HOST_MAX, fresh_first: false });
         }
-        for due in std::mem::take(&mut host.head) {
+        while !route.is_full() {
+            let Some(due) = host.head.pop_front() else { break };
             route.bytes += due.url.as_str().len();
             route.filling.push((index, due));
         }
         host.held += 1;
         self.bench.put(index, Place::Outgoing);
+        // What found no room comes next.
+        self.put_back(index, out);
     }
 
     /// Sends what is to go now.
@@ -195,16 +226,29 @@ impl Agent {
             (route.bytes, route.goes_at, route.went) = (0, None, now.mono);
             let loose: Vec<Found> = route.loose.drain(..route.loose.len().min(POST_URLS_MAX)).collect();
             let found = parcels.iter().map(|(_, due)| found_of(due)).chain(loose.iter().cloned()).collect();
-            let batch = Box::new(Batch { version: federation.version(), found });
+            let batch = Box::new(Batch { list: federation.list(), found });
             route.sent = Some(Sent { post: *posts, parcels, loose });
-            // Another one after each that does not take it.
-            let gateway = entry.gateways.get(route.failures as usize % entry.gateways.len().max(1)).cloned();
+            let gateway = entry.gateways.get(route.gateway % entry.gateways.len().max(1)).cloned();
             out.push(Action::Post { site, gateway: gateway.unwrap_or_default(), post: *posts, batch });
         }
     }
 
     pub(super) fn next_exchange_wake(&self) -> Option<Mono> {
-        self.exchange.as_deref()?.routes.iter().filter_map(Route::next_wake).min()
+        let exchange = self.exchange.as_deref().filter(|_| !self.ended)?;
+        exchange.routes.iter().filter_map(Route::next_wake).min()
+    }
+
+    /// The sites of the federation.
+    pub(super) fn other_sites(&self, now: Now) -> Vec<OtherSite> {
+        let Some(Exchange { federation, routes, .. }) = self.exchange.as_deref() else { return Vec::new() };
+        let view = |((number, site), route): ((SiteNumber, &SiteEntry), &Route)| OtherSite {
+            name: site.name.clone(),
+            is_home: number == federation.me(),
+            is_reached: (route.failures > 0 || route.taken > 0).then_some(route.failures == 0),
+            taken: route.taken,
+            again_s: (route.failures > 0).then(|| route.not_before.since(now.mono).as_secs_f64()),
+        };
+        federation.sites().zip(routes).map(view).collect()
     }
 
     /// Another site has written a batch down, or has not.
@@ -222,6 +266,7 @@ impl Agent {
             return self.take_parcels_back(parcels, now, out);
         }
         (route.failures, route.not_before) = (0, now.mono);
+        route.taken += parcels.len() as u64;
         let to = federation.sites().nth(at).map(|(_, site)| site.name.clone()).unwrap_or_default();
         let mut hosts = BTreeSet::new();
         for (index, due) in parcels {
@@ -259,14 +304,14 @@ impl Agent {
     /// URLs that another site has found, and that are ours as far as it knows. What is not, or not in our scope, is left out:
     /// the other site need not be trusted.
     pub(super) fn on_batch(&mut self, call: u64, batch: Batch, out: &mut Vec<Action>) {
-        let is_version =
-            self.exchange.as_ref().is_some_and(|exchange| exchange.federation.version() == batch.version);
+        let is_our_list =
+            self.exchange.as_ref().is_some_and(|exchange| exchange.federation.list() == batch.list);
         // One that was never let into its site would keep it to itself.
         let is_out = match self.site.is_shared() {
             true => self.site.held.is_empty(),
             false => !self.site.members.is_founded(),
         };
-        if !is_version || is_out || self.unsettled.len() >= UNSETTLED_MAX {
+        if !is_our_list || is_out || self.unsettled.len() >= UNSETTLED_MAX {
             return out.push(Action::Answer { call, taken: false });
         }
         let mut found: Vec<Found> = Vec::with_capacity(batch.found.len());

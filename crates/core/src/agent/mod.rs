@@ -57,7 +57,7 @@ pub use event::*;
 pub use handover::Cursor;
 pub use namesakes::{Between, Namesakes};
 pub use shared::{SharedAction, SharedEvent};
-pub use site::{Acquaintance, Differing, MemberView, SiteView, Standing};
+pub use site::{Acquaintance, Differing, MemberView, OtherSite, SiteView, Standing};
 pub use status::*;
 pub use view::RobotsView;
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::exchange::OtherSite;
 use super::handover::{Arriving, Handover};
 use super::keeper::Keeper;
 use super::namesakes::{Namesakes, Refusal};
@@ -540,6 +541,8 @@ pub struct SiteView {
     pub handovers: usize,
     /// Whether found URLs are on their way to others.
     pub is_delivering: bool,
+    /// The sites of its federation, as this agent knows them.
+    pub sites: Vec<OtherSite>,
     /// Addresses at which it has its turn,
     pub turns: usize,
     /// turns at addresses that it keeps, of any agent,
@@ -598,6 +601,7 @@ impl Agent {
                 Some(shared) => !shared.post.is_empty(),
                 None => !site.outbox.is_empty(),
             },
+            sites: self.other_sites(now),
             turns: site.turns.len(),
             turns_out: site.keeper.out(),
             turns_run_out: site.keeper.run_out,

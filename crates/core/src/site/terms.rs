@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::federation::ListId;
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::url::Url;
@@ -15,6 +16,7 @@ pub struct Terms {
     seeds: u64,
     manners: u64,
     site: u64,
+    federation: u64,
 }
 
 impl Terms {
@@ -30,12 +32,18 @@ impl Terms {
             seeds: digest(urls),
             manners: digest([manners.as_str()]),
             site: 0,
+            federation: 0,
         }
     }
 
     /// The same for an agent of the site of this name: another site may have been given the same store.
     pub fn in_site(self, name: &str) -> Terms {
         Terms { site: digest([name]), ..self }
+    }
+
+    /// The same for an agent with a list of sites.
+    pub fn in_federation(self, list: ListId) -> Terms {
+        Terms { federation: digest([&*list.to_string()]), ..self }
     }
 
     /// What two agents were told differently.
@@ -45,6 +53,7 @@ impl Terms {
             (self.seeds == other.seeds, Difference::Seeds),
             (self.manners == other.manners, Difference::Manners),
             (self.site == other.site, Difference::Site),
+            (self.federation == other.federation, Difference::Federation),
         ];
         pairs.into_iter().filter(|(same, _)| !same).map(|(_, difference)| difference).collect()
     }
@@ -71,6 +80,8 @@ pub enum Difference {
     Manners,
     /// Which site it is.
     Site,
+    /// Which others there are.
+    Federation,
 }
 
 /// By the settings to compare.
@@ -80,6 +91,7 @@ impl fmt::Display for Difference {
             Difference::Scope => "the scope (scope, include, exclude)",
             Difference::Seeds => "the seeds (urls, seeds)",
             Difference::Site => "the site (identity; another one needs another store-name)",
+            Difference::Federation => "the list of sites (federation)",
             Difference::Manners => "the manners (delay, ip-delay, ip-parallel, slow-factor, request-timeout)",
         })
     }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use nephila_core::federation::{Federation, NotAFederation, SiteEntry};
+use nephila_core::federation::{Federation, ListId, NotAFederation, SiteEntry};
 use serde::Deserialize;
 
+use super::Config;
 use super::site::PeerAddress;
-use crate::peers::Name;
+use crate::peers::{Identity, Name};
 
 /// The largest such file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -55,12 +56,26 @@ struct WrittenSite {
 
 /// The sites, and where the authorities of the others are.
 #[derive(Debug)]
-pub(crate) struct FederationFile {
+pub struct FederationFile {
+    pub(crate) path: PathBuf,
     pub(crate) federation: Federation,
     pub(crate) authorities: Vec<(Name, PathBuf)>,
 }
 
+impl Config {
+    /// Reads the list that `federation` names, for the agent of this identity.
+    pub fn read_federation(&self, identity: &Identity) -> Result<Option<FederationFile>, FederationError> {
+        let Some(path) = &self.site.federation else { return Ok(None) };
+        FederationFile::read(path, identity.site()).map(Some)
+    }
+}
+
 impl FederationFile {
+    /// Which list it is.
+    pub fn list(&self) -> ListId {
+        self.federation.list()
+    }
+
     /// Reads the list for an agent of this site.
     pub(crate) fn read(path: &Path, me: &Name) -> Result<FederationFile, FederationError> {
         let mut text = String::new();
@@ -88,6 +103,9 @@ impl FederationFile {
             }
             sites.push(SiteEntry { name, gateways });
         }
+        if sites.len() == 1 && sites[0].name == me.as_str() {
+            return Err(wrong("it lists no other site".to_owned()));
+        }
         let fits = |domain: &String| {
             let is_label = |label: &str| !label.is_empty() && label.len() <= 63;
             domain.is_ascii() && domain.split('.').all(is_label)
@@ -103,7 +121,7 @@ impl FederationFile {
         let federation = Federation::new(written.version, sites, me.as_str(), written.pinned)
             .map_err(|error| FederationError::NotSites(path.to_owned(), error))?;
         let federation = if written.stretched { federation.stretched() } else { federation };
-        Ok(FederationFile { federation, authorities })
+        Ok(FederationFile { path: path.to_owned(), federation, authorities })
     }
 }
 

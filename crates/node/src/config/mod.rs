@@ -28,8 +28,7 @@ use nephila_core::url::{Host, Url, addresses};
 use regex::Regex;
 
 pub use contact::{Contact, NotAContact};
-pub use federation::FederationError;
-pub(crate) use federation::FederationFile;
+pub use federation::{FederationError, FederationFile};
 pub(crate) use layer::NOTES;
 pub use layer::{CONTACT_VARIABLE, Layer, Mistakes, keep_contact, user_file};
 pub use reference::reference;

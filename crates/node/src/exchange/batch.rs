@@ -4,7 +4,7 @@
 
 use std::io::Read;
 
-use nephila_core::federation::Batch;
+use nephila_core::federation::{Batch, ListId};
 use nephila_core::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX};
 use nephila_core::record::{Found, How};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub(super) enum NotABatch {
 /// The URLs, by kinds of what is said of them.
 #[derive(Serialize, Deserialize)]
 struct Columns {
-    version: u64,
+    list: ListId,
     /// The URLs, each with the end of its line.
     urls: String,
     depths: Vec<u16>,
@@ -42,7 +42,7 @@ pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
     let mut found: Vec<&Found> = batch.found.iter().collect();
     found.sort_by(|a, b| a.url.cmp(&b.url));
     let columns = Columns {
-        version: batch.version,
+        list: batch.list,
         urls: found.iter().flat_map(|found| [&*found.url, "\n"]).collect(),
         depths: found.iter().map(|found| found.depth).collect(),
         hows: found.iter().map(|found| found.how).collect(),
@@ -60,7 +60,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Batch, NotABatch> {
     if plain.len() as u64 > BYTES_MAX {
         return Err(NotABatch::TooLarge);
     }
-    let Columns { version, urls, depths, hows, redirects } =
+    let Columns { list, urls, depths, hows, redirects } =
         postcard::from_bytes(&plain).map_err(|_| NotABatch::Format)?;
     let count = depths.len();
     if count > URLS_MAX {
@@ -76,14 +76,20 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Batch, NotABatch> {
         how,
         redirects,
     });
-    Ok(Batch { version, found: found.collect() })
+    Ok(Batch { list, found: found.collect() })
 }
 
 #[cfg(test)]
 mod tests {
+    use nephila_core::federation::{Federation, SiteEntry};
     use proptest::prelude::*;
 
     use super::*;
+
+    fn list() -> ListId {
+        let site = SiteEntry { name: "a".to_owned(), gateways: Vec::new() };
+        Federation::new(7, vec![site], "a", []).unwrap().list()
+    }
 
     fn found(url: String, depth: u16) -> Found {
         Found {
@@ -98,15 +104,15 @@ mod tests {
         #[test]
         fn what_is_sent_arrives_sorted(urls in prop::collection::vec(("[a-c]{1,3}/[a-cé]{0,9}", 0_u16..300), 0..60)) {
             let mut all: Vec<Found> = urls.into_iter().map(|(url, depth)| found(url, depth)).collect();
-            let sent = encode(&Batch { version: 7, found: all.clone() }).unwrap();
+            let sent = encode(&Batch { list: list(), found: all.clone() }).unwrap();
             all.sort_by(|a, b| a.url.cmp(&b.url));
-            prop_assert_eq!(decode(&sent), Ok(Batch { version: 7, found: all }));
+            prop_assert_eq!(decode(&sent), Ok(Batch { list: list(), found: all }));
         }
 
         #[test]
         fn whatever_comes_is_no_trouble(mut bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0_usize..200, to: u8) {
             let _ = decode(&bytes);
-            let batch = Batch { version: 1, found: (0..9).map(|n| found(format!("http://a.test/{n}"), n)).collect() };
+            let batch = Batch { list: list(), found: (0..9).map(|n| found(format!("http://a.test/{n}"), n)).collect() };
             bytes = encode(&batch).unwrap();
             let at = at % bytes.len();
             bytes[at] = to;
@@ -118,11 +124,11 @@ mod tests {
     #[test]
     fn what_is_too_large_is_refused() {
         let many = (0..URLS_MAX + 1).map(|n| found(format!("http://a.test/{n}"), 0)).collect();
-        let sent = encode(&Batch { version: 1, found: many }).unwrap();
+        let sent = encode(&Batch { list: list(), found: many }).unwrap();
         assert_eq!(decode(&sent), Err(NotABatch::TooLarge));
         let long = format!("http://a.test/{}", "x".repeat(60_000));
         let many = (0..50).map(|_| found(long.clone(), 0)).collect();
-        let sent = encode(&Batch { version: 1, found: many }).unwrap();
+        let sent = encode(&Batch { list: list(), found: many }).unwrap();
         assert!(sent.len() < 1_000);
         assert_eq!(decode(&sent), Err(NotABatch::TooLarge));
         let mut bomb = vec![FORMAT];
@@ -141,7 +147,7 @@ mod tests {
         let urls = (0..POST_URLS_MAX).map(|n| {
             format!("https://www.host-{}.example.org/directory-{}/page-{:010x}.html", n % 20, n % 7, next())
         });
-        let batch = Batch { version: 1, found: urls.map(|url| found(url, 2)).collect() };
+        let batch = Batch { list: list(), found: urls.map(|url| found(url, 2)).collect() };
         let bytes = encode(&batch).unwrap().len();
         assert!(bytes < 8 * POST_URLS_MAX, "{} bytes a URL", bytes as f64 / POST_URLS_MAX as f64);
     }

@@ -10,11 +10,12 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tonic::Code;
 use tonic::body::Body;
 use tonic::client::Grpc;
 
 use super::{METHOD, Reply};
-use crate::peers::codec::{self, Postcard, Sized};
+use crate::peers::codec::{self, Postcard};
 use crate::peers::tasks::lock;
 use crate::peers::{Calls, Foreign, Name};
 
@@ -25,13 +26,15 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// and how long it has to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_BYTES_MAX: u32 = 8 << 10;
+/// How much of what another site says is shown.
+const ERROR_CHARS_MAX: usize = 200;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) struct Calling {
     foreign: Arc<Foreign>,
-    /// Connections that stand, by gateway.
-    connections: Mutex<HashMap<String, SendRequest<Body>>>,
+    /// Connections that stand, by site and gateway.
+    connections: Mutex<HashMap<(Name, String), SendRequest<Body>>>,
 }
 
 impl Calling {
@@ -39,29 +42,30 @@ impl Calling {
         Calling { foreign, connections: Mutex::default() }
     }
 
-    /// Delivers a batch and says what the other site has answered.
+    /// Delivers a batch and says what the other site has answered; nothing if it has no time for it now.
     pub(super) async fn deliver(
         &self,
         site: &Name,
         gateway: &str,
         batch: Vec<u8>,
-    ) -> Result<Reply, BoxError> {
+    ) -> Result<Option<Reply>, BoxError> {
         let answered = timeout(TIMEOUT, self.call(site, gateway, batch)).await;
         let answered = answered
             .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()));
         if answered.is_err() {
-            lock(&self.connections).remove(gateway);
+            lock(&self.connections).remove(&(site.clone(), gateway.to_owned()));
         }
         answered
     }
 
-    async fn call(&self, site: &Name, gateway: &str, batch: Vec<u8>) -> Result<Reply, BoxError> {
-        let standing = lock(&self.connections).get(gateway).filter(|sender| !sender.is_closed()).cloned();
+    async fn call(&self, site: &Name, gateway: &str, batch: Vec<u8>) -> Result<Option<Reply>, BoxError> {
+        let key = (site.clone(), gateway.to_owned());
+        let standing = lock(&self.connections).get(&key).filter(|sender| !sender.is_closed()).cloned();
         let sender = match standing {
             Some(sender) => sender,
             None => {
                 let sender = self.connect(site, gateway).await?;
-                lock(&self.connections).insert(gateway.to_owned(), sender.clone());
+                lock(&self.connections).insert(key, sender.clone());
                 sender
             }
         };
@@ -69,8 +73,12 @@ impl Calling {
         grpc.ready().await?;
         let request = tonic::Request::new(codec::encode(&batch)?);
         let answer = grpc.unary(request, PathAndQuery::from_static(METHOD), Postcard::<Reply>::new()).await;
-        let Sized { message, .. } = answer.map_err(|status| status.message().to_owned())?.into_inner();
-        Ok(message)
+        match answer {
+            Ok(answer) => Ok(Some(answer.into_inner().message)),
+            Err(status) if status.code() == Code::ResourceExhausted => Ok(None),
+            // The other side chose the words.
+            Err(status) => Err(one_line(status.message()).into()),
+        }
     }
 
     async fn connect(&self, site: &Name, gateway: &str) -> Result<SendRequest<Body>, BoxError> {
@@ -88,4 +96,10 @@ impl Calling {
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
+}
+
+/// The beginning of the first line of a text.
+fn one_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(|char| !char.is_control()).take(ERROR_CHARS_MAX).collect()
 }

@@ -9,21 +9,22 @@
 mod batch;
 mod call;
 mod serve;
+mod ways;
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use nephila_core::agent::Event;
-use nephila_core::federation::{Batch, Federation, SiteNumber};
+use nephila_core::federation::{Batch, Federation, ListId, SiteNumber};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use self::call::Calling;
 use self::serve::Server;
-use crate::display;
+use self::ways::{Way, Ways};
 use crate::peers::tasks::lock;
 use crate::peers::{Foreign, Name};
 
@@ -35,25 +36,15 @@ const MESSAGE_BYTES_MAX: usize = 2 << 20;
 /// The answer to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Reply {
-    /// The version of the list of sites that the answering agent has.
-    version: u64,
+    /// The list of sites that the answering agent has.
+    list: ListId,
     /// Whether the batch is durable there.
     taken: bool,
 }
 
-/// Batches of others that the agent has not answered.
-type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<bool>>>>;
-
-/// What was last said of the way to each site.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Way {
-    #[default]
-    Unknown,
-    Open,
-    /// The other site has another version of the list.
-    Version(u64),
-    Closed(String),
-}
+/// Batches of others that the agent has not answered, each with its share of what may be under way at once: a caller that is gone
+/// does not free that.
+type Waiting = Arc<Mutex<HashMap<u64, (oneshot::Sender<bool>, OwnedSemaphorePermit)>>>;
 
 /// See the module's documentation.
 pub(crate) struct Exchange {
@@ -63,7 +54,7 @@ pub(crate) struct Exchange {
     events: mpsc::UnboundedSender<Event>,
     received: mpsc::UnboundedReceiver<Event>,
     waiting: Waiting,
-    ways: Arc<Mutex<HashMap<String, Way>>>,
+    ways: Arc<Ways>,
     serving: Option<AbortHandle>,
 }
 
@@ -76,12 +67,14 @@ impl Exchange {
     ) -> io::Result<Exchange> {
         let (events, received) = mpsc::unbounded_channel();
         let (runtime, foreign, waiting) = (Handle::current(), Arc::new(foreign), Waiting::default());
+        let ways = Arc::<Ways>::default();
         let serving = match listener {
             Some(listener) => {
                 listener.set_nonblocking(true)?;
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 let (foreign, waiting) = (Arc::clone(&foreign), Arc::clone(&waiting));
-                let server = Server::new(foreign, federation.version(), events.clone(), waiting);
+                let ways = Arc::clone(&ways);
+                let server = Server::new(foreign, federation.list(), events.clone(), waiting, ways);
                 Some(runtime.spawn(server.run(listener)).abort_handle())
             }
             None => None,
@@ -105,23 +98,27 @@ impl Exchange {
     }
 
     /// Sends a batch to a site. The answer is an event.
-    pub(crate) fn post(&self, site: SiteNumber, gateway: String, post: u64, batch: &Batch) {
-        let name = self.federation.site(site).name.clone();
-        let (Some(bytes), Ok(site)) = (batch::encode(batch), name.parse::<Name>()) else {
-            // Neither can be: URLs have a longest length, and the list was read with these names.
-            let _ = self.events.send(Event::Posted { post, taken: false });
-            return;
-        };
+    pub(crate) fn post(&self, site: SiteNumber, gateway: String, post: u64, batch: Box<Batch>) {
+        let entry = self.federation.site(site);
+        let (name, gateways) = (entry.name.clone(), entry.gateways.len());
         let (calling, events, ways) =
             (Arc::clone(&self.calling), self.events.clone(), Arc::clone(&self.ways));
-        let version = self.federation.version();
+        let ours = self.federation.list();
         self.runtime.spawn(async move {
-            let (way, taken) = match calling.deliver(&site, &gateway, bytes).await {
-                Ok(reply) if reply.version != version => (Way::Version(reply.version), false),
-                Ok(reply) => (Way::Open, reply.taken),
-                Err(error) => (Way::Closed(format!("{gateway}: {error}")), false),
+            // It takes longer than the others on this thread should wait.
+            let encoded = tokio::task::spawn_blocking(move || batch::encode(&batch)).await;
+            let answered = match (encoded, name.parse::<Name>()) {
+                (Ok(Some(bytes)), Ok(site)) => calling.deliver(&site, &gateway, bytes).await,
+                // Neither can be: URLs can be written, and the list was read with these names.
+                _ => Err("it cannot be sent".into()),
             };
-            say_way(&ways, name, way, version);
+            let (way, taken) = match answered {
+                Ok(Some(reply)) if reply.list != ours => (Way::OtherList(reply.list), false),
+                Ok(Some(Reply { taken: true, .. })) => (Way::Open, true),
+                Ok(_) => (Way::Busy, false),
+                Err(error) => (Way::Closed(error.to_string()), false),
+            };
+            ways.note(&name, &gateway, &way, ours, gateways);
             // The agent may have ended.
             let _ = events.send(Event::Posted { post, taken });
         });
@@ -129,7 +126,7 @@ impl Exchange {
 
     /// Answers a batch that came.
     pub(crate) fn answer(&self, call: u64, taken: bool) {
-        if let Some(reply) = lock(&self.waiting).remove(&call) {
+        if let Some((reply, _)) = lock(&self.waiting).remove(&call) {
             // Whoever sent it may have gone.
             let _ = reply.send(taken);
         }
@@ -149,21 +146,92 @@ impl Drop for Exchange {
     }
 }
 
-/// Says in the log how a site is reached, when that has changed.
-fn say_way(ways: &Mutex<HashMap<String, Way>>, site: String, way: Way, version: u64) {
-    let kind = |way: &Way| std::mem::discriminant(way);
-    let before = lock(ways).insert(site.clone(), way.clone()).unwrap_or_default();
-    if kind(&before) == kind(&way) {
-        return;
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use nephila_core::federation::SiteEntry;
+    use nephila_core::record::{Found, How};
+    use tokio::time::timeout;
+
+    use super::serve::CALLS_MAX;
+    use super::*;
+    use crate::peers::{Identity, ca};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
     }
-    display::note(&display::harmless(&match way {
-        Way::Unknown => return,
-        Way::Open => format!("site {site} takes what is found of its hosts"),
-        Way::Version(other) => format!(
-            "warning: site {site} has version {other} of the list of sites, and this agent version {version}: nothing is exchanged until both have the same"
-        ),
-        Way::Closed(error) => {
-            format!("warning: site {site} is not reached, and what is found of its hosts waits: {error}")
+
+    /// Two sites with an agent each: the authority of each, and who its agent is.
+    fn sites(dir: &Path) -> [(PathBuf, Identity); 2] {
+        ["paris", "lima"].map(|site| {
+            let made = ca::make(&dir.join(site), &name(site), &[name("a")]).unwrap();
+            (made.ca.join("ca.pem"), Identity::read(&made.agents[0].dir).unwrap())
+        })
+    }
+
+    fn federation(me: &str, version: u64, gateway: &str) -> Federation {
+        let site = |name: &str| SiteEntry { name: name.to_owned(), gateways: vec![gateway.to_owned()] };
+        Federation::new(version, vec![site("paris"), site("lima")], me, []).unwrap()
+    }
+
+    fn batch(list: ListId) -> Box<Batch> {
+        let url = "http://a.test/".to_owned();
+        Box::new(Batch { list, found: vec![Found { url, depth: 1, how: How::Link, redirects: 0 }] })
+    }
+
+    async fn next(exchange: &mut Exchange) -> Event {
+        timeout(LONG, exchange.recv()).await.expect("nothing happens").unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn batches_are_taken_refused_or_left_and_never_pile_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let [(paris_ca, paris), (lima_ca, lima)] = sites(dir.path());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let gateway = listener.local_addr().unwrap().to_string();
+        let foreign = |identity, site, ca| Foreign::new(identity, &[(name(site), ca)]).unwrap();
+        let of_paris = foreign(&paris, "lima", &*lima_ca);
+        let of_lima = || foreign(&lima, "paris", &*paris_ca);
+        let mut server = Exchange::start(federation("paris", 1, &gateway), of_paris, Some(listener)).unwrap();
+        let mut client = Exchange::start(federation("lima", 1, &gateway), of_lima(), None).unwrap();
+        let to = client.federation().find("paris").unwrap();
+        for taken in [true, false] {
+            client.post(to, gateway.clone(), 7, batch(client.federation().list()));
+            let Event::Batch { call, batch } = next(&mut server).await else { panic!("no batch") };
+            assert_eq!(batch.found[0].url, "http://a.test/");
+            server.answer(call, taken);
+            let Event::Posted { post: 7, taken: said } = next(&mut client).await else { panic!("no answer") };
+            assert_eq!(said, taken);
         }
-    }));
+        // One with another list is told so, and the agent never hears of it.
+        let mut other = Exchange::start(federation("lima", 2, &gateway), of_lima(), None).unwrap();
+        other.post(to, gateway.clone(), 8, batch(other.federation().list()));
+        assert!(matches!(next(&mut other).await, Event::Posted { post: 8, taken: false }));
+        // Whoever goes before it is answered frees nothing.
+        let calling = Calling::new(Arc::new(of_lima()));
+        let bytes = batch::encode(&batch(client.federation().list())).unwrap();
+        let paris = name("paris");
+        for _ in 0..3 * CALLS_MAX {
+            let called = calling.deliver(&paris, &gateway, bytes.clone());
+            let _ = timeout(Duration::from_millis(30), called).await;
+        }
+        let mut calls = Vec::new();
+        while let Ok(Some(Event::Batch { call, .. })) =
+            timeout(Duration::from_millis(300), server.recv()).await
+        {
+            calls.push(call);
+        }
+        assert!((1..=CALLS_MAX).contains(&calls.len()), "{} calls", calls.len());
+        calls.into_iter().for_each(|call| server.answer(call, false));
+        assert!(lock(&server.waiting).is_empty());
+        client.post(to, gateway, 9, batch(client.federation().list()));
+        let Event::Batch { call, .. } = next(&mut server).await else { panic!("no batch") };
+        server.answer(call, true);
+        assert!(matches!(next(&mut client).await, Event::Posted { post: 9, taken: true }));
+    }
 }

@@ -1,11 +1,13 @@
 //! Batches of other sites: connections are let in by their certificate, each batch is given to the agent, and its answer back.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -13,6 +15,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nephila_core::agent::Event;
+use nephila_core::federation::ListId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -21,49 +24,67 @@ use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 
+use super::ways::Ways;
 use super::{MESSAGE_BYTES_MAX, METHOD, Reply, Waiting, batch};
-use crate::peers::Foreign;
 use crate::peers::codec::{self, Postcard, Sized};
 use crate::peers::tasks::{Tasks, lock};
+use crate::peers::{Foreign, Name};
 
-/// Connections of other sites, and those that have not shown a certificate.
-const CONNECTIONS_MAX: usize = 1_024;
-const HANDSHAKES_MAX: usize = 64;
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Batches of one connection at a time, and of all. Whoever comes with more comes again.
+/// Connections of one other site,
+const CONNECTIONS_MAX: usize = 64;
+/// and batches of it that are being read or not answered. Whoever comes with more comes again.
+pub(super) const CALLS_MAX: usize = 16;
 const CALLS_OF_ONE_MAX: u32 = 4;
-const CALLS_MAX: usize = 16;
+/// Connections that have not shown a certificate: in all, and from one address.
+const HANDSHAKES_MAX: usize = 256;
+const HANDSHAKES_OF_ONE_MAX: usize = 16;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a batch may take to arrive.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// A connection without a call for this long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(300);
 /// The agent answers when a batch is durable. What it has not answered by then was not taken.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// A connection over which nothing has come for this long is asked whether anybody is there,
 const PING_EVERY: Duration = Duration::from_secs(60);
 /// who has this long to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-const WINDOW_BYTES: u32 = 1 << 20;
+const WINDOW_BYTES: u32 = 256 << 10;
 const HEADER_BYTES_MAX: u32 = 8 << 10;
+
+/// What another site may have more of.
+struct Room {
+    connections: Semaphore,
+    calls: Arc<Semaphore>,
+}
 
 #[derive(Clone)]
 pub(super) struct Server {
     foreign: Arc<Foreign>,
-    version: u64,
+    list: ListId,
     events: mpsc::UnboundedSender<Event>,
     waiting: Waiting,
+    ways: Arc<Ways>,
     calls: Arc<AtomicU64>,
-    at_once: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    connections: Arc<Semaphore>,
+    handshakes: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    room: Arc<HashMap<Name, Room>>,
 }
 
 impl Server {
     pub(super) fn new(
         foreign: Arc<Foreign>,
-        version: u64,
+        list: ListId,
         events: mpsc::UnboundedSender<Event>,
         waiting: Waiting,
+        ways: Arc<Ways>,
     ) -> Server {
-        let [at_once, handshakes, connections] =
-            [CALLS_MAX, HANDSHAKES_MAX, CONNECTIONS_MAX].map(|max| Arc::new(Semaphore::new(max)));
-        Server { foreign, version, events, waiting, calls: Arc::default(), at_once, handshakes, connections }
+        let room = |site: &Name| {
+            let connections = Semaphore::new(CONNECTIONS_MAX);
+            (site.clone(), Room { connections, calls: Arc::new(Semaphore::new(CALLS_MAX)) })
+        };
+        let room = Arc::new(foreign.sites().map(room).collect());
+        let (calls, handshakes) = (Arc::default(), Arc::default());
+        Server { foreign, list, events, waiting, ways, calls, handshakes, room }
     }
 
     /// Accepts connections for ever; with this future all of them end.
@@ -74,31 +95,34 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 Some(_) = tasks.join_next() => continue,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, from)) = accepted else {
                 // No descriptors, most likely: try again when some are free.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            if let Ok(permit) = Arc::clone(&self.handshakes).try_acquire_owned() {
-                drop(tasks.spawn(self.clone().let_in(stream, permit)));
+            if let Some(handshake) = Handshake::begin(&self.handshakes, from.ip()) {
+                drop(tasks.spawn(self.clone().let_in(stream, handshake)));
             }
         }
     }
 
-    async fn let_in(self, stream: TcpStream, handshake: OwnedSemaphorePermit) {
-        let begin = async {
-            stream.set_nodelay(true)?;
-            self.foreign.accept(stream).await
-        };
-        let accepted = timeout(HANDSHAKE_TIMEOUT, begin).await;
-        let (Ok(Ok((_, stream))), Ok(_connection)) = (accepted, self.connections.try_acquire()) else {
-            return;
+    async fn let_in(self, stream: TcpStream, handshake: Handshake) {
+        // Answers are short, and waited for. Without it they only come later.
+        let _ = stream.set_nodelay(true);
+        let from = handshake.from;
+        let (site, stream) = match timeout(HANDSHAKE_TIMEOUT, self.foreign.accept(stream)).await {
+            Ok(Ok(accepted)) => accepted,
+            Ok(Err(error)) => return self.ways.refused(&from.to_string(), &error.to_string()),
+            Err(_) => return,
         };
         drop(handshake);
-        let tasks = Tasks::default();
+        let Some(Room { connections, calls }) = self.room.get(&site) else { return };
+        let Ok(_connection) = connections.try_acquire() else { return };
+        let (tasks, called) = (Tasks::default(), Arc::new(Mutex::new(Instant::now())));
         let service = service_fn(|request| {
-            let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
+            *lock(&called) = Instant::now();
+            let (server, calls) = (self.clone(), Arc::clone(calls));
+            async move { Ok::<_, Infallible>(server.answer(calls, request).await) }
         });
         let mut builder = http2::Builder::new(tasks.starter());
         builder
@@ -109,48 +133,103 @@ impl Server {
             .max_header_list_size(HEADER_BYTES_MAX)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES);
-        // Why it ended is the other side's to know, which comes again.
-        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        tokio::select! {
+            // Why it ended is the other side's to know, which comes again.
+            _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+            () = idle(&called) => {}
+        }
         tasks.end().await;
     }
 
-    async fn answer(self, request: http::Request<Incoming>) -> http::Response<Body> {
+    async fn answer(self, calls: Arc<Semaphore>, request: http::Request<Incoming>) -> http::Response<Body> {
         if request.uri().path() != METHOD {
             return Status::unimplemented("there is nothing else to call").into_http();
         }
+        // Before anything of it is read.
+        let Ok(permit) = calls.try_acquire_owned() else {
+            return Status::resource_exhausted("too much of this site is under way").into_http();
+        };
         let mut grpc = Grpc::new(Postcard::<Vec<u8>>::new()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        grpc.unary(Delivered(self), request).await
+        let answered =
+            timeout(READ_TIMEOUT + ANSWER_TIMEOUT, grpc.unary(Delivered(self, Some(permit)), request));
+        answered.await.unwrap_or_else(|_| Status::deadline_exceeded("it takes too long").into_http())
     }
 
-    async fn deliver(self, batch: &[u8]) -> Result<Reply, Status> {
-        let reply = |taken| Reply { version: self.version, taken };
-        let Ok(_one) = self.at_once.try_acquire() else { return Ok(reply(false)) };
-        let batch = batch::decode(batch).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        if batch.version != self.version {
+    async fn deliver(self, permit: OwnedSemaphorePermit, batch: Vec<u8>) -> Result<Reply, Status> {
+        let reply = |taken| Reply { list: self.list, taken };
+        // It takes longer than the others on this thread should wait.
+        let decoded = tokio::task::spawn_blocking(move || batch::decode(&batch)).await;
+        let batch = decoded.map_err(|_| Status::internal("it cannot be read"))?;
+        let batch = batch.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if batch.list != self.list {
             return Ok(reply(false));
         }
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        lock(&self.waiting).insert(call, answer);
-        let ending = |_| Status::unavailable("the agent is ending");
-        self.events.send(Event::Batch { call, batch: Box::new(batch) }).map_err(ending)?;
+        lock(&self.waiting).insert(call, (answer, permit));
+        if self.events.send(Event::Batch { call, batch: Box::new(batch) }).is_err() {
+            lock(&self.waiting).remove(&call);
+            return Err(Status::unavailable("the agent is ending"));
+        }
         let answered = timeout(ANSWER_TIMEOUT, answered).await;
-        lock(&self.waiting).remove(&call);
         Ok(reply(matches!(answered, Ok(Ok(true)))))
     }
 }
 
+/// Returns when nothing was called for a while.
+async fn idle(called: &Mutex<Instant>) {
+    loop {
+        let since = lock(called).elapsed();
+        match IDLE_MAX.checked_sub(since) {
+            Some(rest) if !rest.is_zero() => tokio::time::sleep(rest).await,
+            _ => return,
+        }
+    }
+}
+
+/// A connection that has not shown a certificate.
+struct Handshake {
+    from: IpAddr,
+    all: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Handshake {
+    /// None if there are too many, in all or from there.
+    fn begin(all: &Arc<Mutex<HashMap<IpAddr, usize>>>, from: IpAddr) -> Option<Handshake> {
+        let mut counts = lock(all);
+        let its = counts.get(&from).copied().unwrap_or(0);
+        if its >= HANDSHAKES_OF_ONE_MAX || counts.values().sum::<usize>() >= HANDSHAKES_MAX {
+            return None;
+        }
+        counts.insert(from, its + 1);
+        Some(Handshake { from, all: Arc::clone(all) })
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.all);
+        if let Some(count) = counts.get_mut(&self.from) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.from);
+            }
+        }
+    }
+}
+
 /// What another site can call.
-struct Delivered(Server);
+struct Delivered(Server, Option<OwnedSemaphorePermit>);
 
 impl UnaryService<Sized<Vec<u8>>> for Delivered {
     type Response = Bytes;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Bytes>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<Sized<Vec<u8>>>) -> Self::Future {
-        let server = self.0.clone();
+        let (server, permit) = (self.0.clone(), self.1.take());
         Box::pin(async move {
-            let reply = server.deliver(&request.into_inner().message).await?;
+            let permit = permit.ok_or_else(|| Status::internal("it is one call"))?;
+            let reply = server.deliver(permit, request.into_inner().message).await?;
             let encoded = codec::encode(&reply).map_err(|error| Status::internal(error.to_string()))?;
             Ok(Response::new(encoded))
         })

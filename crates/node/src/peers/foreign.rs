@@ -48,6 +48,11 @@ impl Foreign {
         Ok(Foreign { sites: known, acceptor })
     }
 
+    /// The other sites.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = &Name> {
+        self.sites.keys()
+    }
+
     /// Lets somebody in who connected, and says of which site it is.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<(Name, server::TlsStream<TcpStream>)> {
         let stream = self.acceptor.accept(stream).await?;
