@@ -126,22 +126,29 @@ fn free_directory() -> PathBuf {
 impl Demo {
     /// In words, what the web says and what to do next.
     pub fn text(&self) -> String {
-        let verdict = &self.verdict;
         // As it was called, so that it works where nothing is installed.
         let called = std::env::args().next().unwrap_or_else(|| "nephila".to_owned());
         let binary = shell_word(&called);
         format!(
-            "the web's verdict: {} of {} expected URLs were served whole (coverage {:.3}), {} of them more than once, {} violations of its \
-             rules in {} requests\n  look at it:  {binary} why --out {out} {url}\n               {binary} hosts --out {out}\n  \
+            "{}  look at it:  {binary} why --out {out} {url}\n               {binary} hosts --out {out}\n  \
              each demonstration starts anew, in a directory of its own\n",
-            verdict.served,
-            verdict.expected,
-            verdict.coverage,
-            verdict.overlap.count,
-            verdict.violations_total,
-            verdict.requests,
+            verdict_words(&self.verdict),
             out = self.out.display(),
             url = self.url,
         )
     }
+}
+
+/// What the web says of a crawl, as one line.
+fn verdict_words(verdict: &Verdict) -> String {
+    format!(
+        "the web's verdict: {} of {} expected URLs were served whole (coverage {:.3}), {} of them more than once, {} violations of its \
+         rules in {} requests\n",
+        verdict.served,
+        verdict.expected,
+        verdict.coverage,
+        verdict.overlap.count,
+        verdict.violations_total,
+        verdict.requests,
+    )
 }

@@ -166,23 +166,7 @@ impl Agent {
     /// Settles the next URL of a host without a request.
     fn turn_down(&mut self, index: u32, outcome: Outcome, now: Now, out: &mut Vec<Action>) {
         let Some(due) = self.bench.host_mut(index).head.pop_front() else { return };
-        let settled = Settled {
-            url: due.url.into(),
-            depth: due.depth,
-            how: due.how,
-            found_in: due.found_in,
-            attempts: due.attempts,
-            asked: false,
-            at: now.wall,
-            took: Default::default(),
-            bytes: 0,
-            outcome,
-            capture: None,
-            flags: PageFlags::default(),
-            found: Vec::new(),
-            left_out: LeftOut::default(),
-        };
-        self.write(Record::Settled(settled), Some(index), None, out);
+        self.write(Record::Settled(unasked(due, outcome, now)), Some(index), None, out);
     }
 
     /// Starts a request, or has the host wait for what it needs first; the task is then found again at its next turn.
@@ -394,5 +378,25 @@ impl Agent {
         let due: Vec<Due> = std::mem::take(&mut host.head).into();
         host.due += due.len() as u64;
         out.push(Action::PutBack { host: host.name.clone(), due });
+    }
+}
+
+/// The end of a URL that nobody was asked for.
+pub(super) fn unasked(due: Due, outcome: Outcome, now: Now) -> Settled {
+    Settled {
+        url: due.url.into(),
+        depth: due.depth,
+        how: due.how,
+        found_in: due.found_in,
+        attempts: due.attempts,
+        asked: false,
+        at: now.wall,
+        took: Default::default(),
+        bytes: 0,
+        outcome,
+        capture: None,
+        flags: PageFlags::default(),
+        found: Vec::new(),
+        left_out: LeftOut::default(),
     }
 }

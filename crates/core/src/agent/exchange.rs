@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::dispatch::unasked;
 use super::{Action, Agent, Due, Ticket};
 use crate::federation::{Batch, Federation, SiteEntry, SiteNumber};
 use crate::frontier::{Place, Wait};
 use crate::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX, UNSETTLED_MAX};
-use crate::record::{Arrived, Found, How, LeftOut, Outcome, PageFlags, Record, Settled};
+use crate::record::{Arrived, Found, How, LeftOut, Outcome, Record};
 use crate::time::{Mono, Now};
 use crate::url::{CleanUrl, Host, Url, clean};
 
@@ -271,7 +272,8 @@ impl Agent {
         let mut hosts = BTreeSet::new();
         for (index, due) in parcels {
             hosts.insert(index);
-            self.write(Record::Settled(sent(due, &to, now)), Some(index), None, out);
+            let sent = Outcome::Sent { to: to.clone() };
+            self.write(Record::Settled(unasked(due, sent, now)), Some(index), None, out);
         }
         self.release(hosts, now);
     }
@@ -344,23 +346,4 @@ impl Agent {
 
 fn found_of(due: &Due) -> Found {
     Found { url: due.url.as_str().to_owned(), depth: due.depth, how: due.how, redirects: due.redirects }
-}
-
-fn sent(due: Due, to: &str, now: Now) -> Settled {
-    Settled {
-        url: due.url.into(),
-        depth: due.depth,
-        how: due.how,
-        found_in: due.found_in,
-        attempts: due.attempts,
-        asked: false,
-        at: now.wall,
-        took: Duration::ZERO,
-        bytes: 0,
-        outcome: Outcome::Sent { to: to.to_owned() },
-        capture: None,
-        flags: PageFlags::default(),
-        found: Vec::new(),
-        left_out: LeftOut::default(),
-    }
 }

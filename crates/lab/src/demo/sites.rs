@@ -9,7 +9,7 @@ use nephila_node::directory::shell_word;
 use nephila_node::display::{self, Kind};
 use serde_json::Value;
 
-use super::{HOSTS, SETTINGS, free_directory, serve};
+use super::{HOSTS, SETTINGS, free_directory, serve, verdict_words};
 use crate::experiment::Setup;
 use crate::experiment::sites::{Sites, SitesPlan};
 use crate::wan::Way;
@@ -136,16 +136,7 @@ fn line(statuses: &[Option<Value>]) -> String {
 impl SitesDemo {
     /// In words, what the web says and what to do next.
     pub fn text(&self) -> String {
-        let verdict = &self.verdict;
-        let mut text = format!(
-            "the web's verdict: {} of {} expected URLs were served whole (coverage {:.3}), {} of them more than once, {} violations of its rules in {} requests\n",
-            verdict.served,
-            verdict.expected,
-            verdict.coverage,
-            verdict.overlap.count,
-            verdict.violations_total,
-            verdict.requests,
-        );
+        let mut text = verdict_words(&self.verdict);
         for (from, to, bytes) in &self.bytes {
             let _ = writeln!(text, "  {from} to {to}: {bytes} bytes");
         }

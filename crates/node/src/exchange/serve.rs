@@ -27,7 +27,7 @@ use tonic::{Request, Response, Status};
 use super::ways::Ways;
 use super::{MESSAGE_BYTES_MAX, METHOD, Reply, Waiting, batch};
 use crate::peers::codec::{self, Postcard, Sized};
-use crate::peers::tasks::{Tasks, lock};
+use crate::peers::tasks::{Tasks, accept, lock};
 use crate::peers::{Foreign, Name};
 
 /// Connections of one other site,
@@ -91,15 +91,7 @@ impl Server {
     pub(super) async fn run(self, listener: TcpListener) {
         let mut tasks = JoinSet::new();
         loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                Some(_) = tasks.join_next() => continue,
-            };
-            let Ok((stream, from)) = accepted else {
-                // No descriptors, most likely: try again when some are free.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+            let (stream, from) = accept(&listener, &mut tasks).await;
             if let Some(handshake) = Handshake::begin(&self.handshakes, from.ip()) {
                 drop(tasks.spawn(self.clone().let_in(stream, handshake)));
             }

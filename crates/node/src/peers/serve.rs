@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready as ready_or_return};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -27,7 +26,7 @@ use tonic::{Request, Response, Status};
 
 use super::codec::{METHOD, Postcard, Sized};
 use super::name::Name;
-use super::tasks::{Tasks, lock};
+use super::tasks::{Tasks, accept, lock};
 use super::{Identity, Limits};
 
 /// What came to a listener, in numbers.
@@ -139,15 +138,7 @@ impl<M: DeserializeOwned + Send + 'static> Server<M> {
     pub(super) async fn run(self, listener: TcpListener) {
         let mut tasks = JoinSet::new();
         loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                Some(_) = tasks.join_next() => continue,
-            };
-            let Ok((stream, _)) = accepted else {
-                // No descriptors, most likely: try again when some are free.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+            let (stream, _) = accept(&listener, &mut tasks).await;
             // Whoever is turned away comes back, if it is one of ours.
             match Arc::clone(&self.handshakes).try_acquire_owned() {
                 Ok(permit) => drop(tasks.spawn(self.clone().let_in(stream, permit))),

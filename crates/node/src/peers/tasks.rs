@@ -1,10 +1,28 @@
-//! The tasks of one connection, which end with it.
+//! Connections as they come, and the tasks of each, which end with it.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use hyper::rt::Executor;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+/// The next connection to a listener, and where it is from. Meanwhile the tasks of earlier ones that have ended are let go.
+pub(crate) async fn accept(listener: &TcpListener, tasks: &mut JoinSet<()>) -> (TcpStream, SocketAddr) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = tasks.join_next() => continue,
+        };
+        match accepted {
+            Ok(accepted) => return accepted,
+            // No descriptors, most likely: try again when some are free.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
 
 /// Locks what no panic can leave half done.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
