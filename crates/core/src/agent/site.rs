@@ -406,8 +406,9 @@ impl Site {
         for (partition, token) in tokens {
             self.tokens.learn(*partition, *token);
             if self.tokens.get(*partition).holder == me {
-                if self.held.insert(*partition) && !self.is_handed_over(*partition) {
-                    // It may have been lost, and be back before what was known of it had gone.
+                self.held.insert(*partition);
+                if !self.is_handed_over(*partition) {
+                    // It may have been lost, and be back before what was known of it had gone, or before that was written down.
                     self.frozen.remove(*partition);
                 }
                 self.owing.remove(*partition);

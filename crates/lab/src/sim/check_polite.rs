@@ -51,6 +51,9 @@ struct Host {
 struct Address {
     in_flight: u32,
     last_end: Option<Mono>,
+    /// Ends that lie in the socket of an agent that stood still. With several requests at a time it may begin another before it
+    /// has read of them, as if they were under way.
+    unread: BTreeMap<Exchange, Mono>,
     /// Hosts that were busy in this life, and until when.
     busy: BTreeMap<String, Mono>,
     closed: Vec<(Exchange, Level, Mono)>,
@@ -184,8 +187,14 @@ impl Polite {
         }
     }
 
-    /// A request ended. `meaning` is none if nobody was there any more to hear the answer.
-    pub(super) fn ends(&mut self, begin: &Begin<'_>, heard: Option<(Exchange, Meaning)>, now: Mono) {
+    /// A request ended. `heard` is none if nobody was there any more to hear the answer; who is paused hears it later.
+    pub(super) fn ends(
+        &mut self,
+        begin: &Begin<'_>,
+        heard: Option<(Exchange, Meaning)>,
+        is_paused: bool,
+        now: Mono,
+    ) {
         let Begin { host: name, url, address: ip, for_rules } = *begin;
         let host = self.hosts.entry(name.to_owned()).or_default();
         host.in_flight -= 1;
@@ -206,7 +215,12 @@ impl Polite {
         let address = self.addresses.entry(ip).or_default();
         if !is_let_go {
             address.in_flight -= 1;
-            address.last_end = Some(now);
+            match heard {
+                Some((exchange, _)) if is_paused && self.settings.ip_parallel > 1 => {
+                    address.unread.insert(exchange, now);
+                }
+                _ => address.last_end = Some(now),
+            }
         }
         if let (Some((exchange, Meaning::Busy(_))), false) = (heard, for_rules) {
             address.busy.insert(name.to_owned(), until);
@@ -215,6 +229,13 @@ impl Polite {
                 address.closed.push((exchange, Level::Memory, until));
             }
         }
+    }
+
+    /// An answer was read.
+    pub(super) fn reads(&mut self, address: IpAddr, exchange: Exchange) {
+        let Some(address) = self.addresses.get_mut(&address) else { return };
+        let end = address.unread.remove(&exchange);
+        address.last_end = address.last_end.max(end);
     }
 
     /// Rules were had that a host keeps for others.
@@ -286,6 +307,8 @@ impl Polite {
             host.facts.retain(|fact| !is_lost(fact.exchange, fact.level));
         }
         for address in self.addresses.values_mut() {
+            let ends = address.unread.extract_if(.., |exchange, _| its(*exchange)).map(|(_, end)| end).max();
+            address.last_end = address.last_end.max(ends);
             address.closed.retain(|closed| !is_lost(closed.0, closed.1));
         }
         self.blocked.retain(|_, level| crash.spares(*level));

@@ -342,7 +342,7 @@ impl<'a> Sim<'a> {
         let Some(process) = self.process.take() else { return };
         self.trace.note(self.now, format_args!("{crash:?}"));
         for flight in process.in_flight.values() {
-            self.polite.ends(&flight.begin(), None, self.now);
+            self.polite.ends(&flight.begin(), None, false, self.now);
         }
         drop(process);
         self.fall(crash);

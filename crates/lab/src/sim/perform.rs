@@ -125,7 +125,7 @@ impl Sim<'_> {
             flight.reply =
                 Reply { meaning: Meaning::Nothing, result: Err(error), wire: None, ..flight.reply };
         }
-        self.polite.ends(&flight.begin(), Some((flight.exchange, flight.reply.meaning)), self.now);
+        self.polite.ends(&flight.begin(), Some((flight.exchange, flight.reply.meaning)), false, self.now);
         if flight.reply.meaning == Meaning::Final && !flight.for_rules {
             self.twice.answered(flight.url.as_str(), flight.exchange);
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::assign::partition_of;
-use crate::site::{AgentId, Figures, Greeting, LinkedPage, Member, Message, Terms};
+use crate::site::{AgentId, Figures, Greeting, LinkedPage, Member, Message, Terms, Token};
 
 /// Agent 1 alone in its site; the test speaks for agent 2, which joins, and for the store.
 struct Site {
@@ -110,4 +110,27 @@ fn what_becomes_durable_when_its_partition_freezes_is_admitted() {
         _ => None,
     });
     assert_eq!(admits, Some(true));
+}
+
+/// A token is made anew elsewhere, and it is heard that it is back before it is heard that it was lost: the partition was held
+/// all the time, and its hosts are asked again.
+#[test]
+fn what_is_back_before_its_loss_is_heard_of_is_asked_again() {
+    let mut site = Site::new();
+    site.meet();
+    let partition = site.agent.site.held.iter().next().unwrap();
+    let Token { epoch, .. } = site.agent.site.token(partition);
+    let grant = site.hear(Message::Grant { tokens: vec![(partition, epoch + 2)] });
+    let lost = Token { holder: AgentId::from(2), epoch: epoch + 1 };
+    let loss = site.hear(Message::Outdated(vec![(partition, lost)]));
+    assert!(!site.agent.site.may_ask(partition), "a token is kept that is another's");
+    let mut written = 0;
+    for action in grant.into_iter().chain(loss) {
+        if let Action::Write { ticket, record, .. } = action {
+            written += 1;
+            site.step(Event::Recorded { ticket, place: written, record });
+        }
+    }
+    assert_eq!(written, 2);
+    assert!(site.agent.site.holds(partition) && site.agent.site.may_ask(partition));
 }

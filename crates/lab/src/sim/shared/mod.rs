@@ -388,7 +388,7 @@ impl<'a> Sim<'a> {
         station.missed.clear();
         let unheard = std::mem::take(&mut station.unheard);
         for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
-            self.polite.ends(&flight.begin(), None, self.now);
+            self.polite.ends(&flight.begin(), None, false, self.now);
             self.owners.ends(&flight.host);
         }
         if let Some(view) = process.agent.site_view(clock) {

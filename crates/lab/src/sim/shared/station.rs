@@ -525,7 +525,7 @@ impl Sim<'_> {
         let partition = self.exchanges[flight.exchange as usize - 1];
         let is_late = self.taken.get(&partition).is_some_and(|(before, ..)| flight.exchange <= *before);
         let heard = (!is_late).then_some((flight.exchange, flight.reply.meaning));
-        self.polite.ends(&flight.begin(), heard, self.now);
+        self.polite.ends(&flight.begin(), heard, station.paused_since.is_some(), self.now);
         if is_late && flight.reply.meaning == Meaning::RulesForOthers {
             // Whoever asked needs them for a host of its own.
             self.polite.rules_for_others(&flight.host);
@@ -546,7 +546,7 @@ impl Sim<'_> {
         }
         let Some(process) = &mut station.process else { return };
         let Some(flight) = process.in_flight.get_mut(&fetch) else { return };
-        self.polite.ends(&flight.begin(), None, self.now);
+        self.polite.ends(&flight.begin(), None, false, self.now);
         self.owners.ends(&flight.host);
         let error = FetchError { failure: Failure::NotTried, detail: "abandoned".into() };
         flight.reply =
@@ -563,6 +563,7 @@ impl Sim<'_> {
         self.stations[index].unheard.remove(&fetch);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let Some(flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
+        self.polite.reads(flight.address, flight.exchange);
         process.held.insert(fetch, (flight.exchange, flight.reply.wire));
         let event = Event::Fetched(Fetched {
             fetch,

@@ -433,7 +433,7 @@ impl<'a> Sim<'a> {
         let unheard = std::mem::take(&mut station.unheard);
         let posting = station.posting.take();
         for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
-            self.polite.ends(&flight.begin(), None, self.now);
+            self.polite.ends(&flight.begin(), None, false, self.now);
             self.owners.ends(&flight.host);
         }
         if posting.is_some() {

@@ -451,7 +451,8 @@ impl Sim<'_> {
             // It was broken off.
             return;
         }
-        self.polite.ends(&flight.begin(), Some((flight.exchange, flight.reply.meaning)), self.now);
+        let heard = (flight.exchange, flight.reply.meaning);
+        self.polite.ends(&flight.begin(), Some(heard), station.is_paused, self.now);
         self.owners.ends(&flight.host);
         if flight.reply.meaning == Meaning::Final && !flight.for_rules {
             self.twice.answered(flight.url.as_str(), flight.exchange);
@@ -470,7 +471,7 @@ impl Sim<'_> {
         else {
             return;
         };
-        self.polite.ends(&flight.begin(), None, self.now);
+        self.polite.ends(&flight.begin(), None, false, self.now);
         self.owners.ends(&flight.host);
         let error = FetchError { failure: Failure::NotTried, detail: "abandoned".into() };
         flight.reply =
@@ -485,6 +486,7 @@ impl Sim<'_> {
         self.stations[index].unheard.remove(&fetch);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let Some(mut flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
+        self.polite.reads(flight.address, flight.exchange);
         let capture = flight.take_capture();
         process.held.insert(fetch, (flight.exchange, capture));
         let event = Event::Fetched(Fetched {
