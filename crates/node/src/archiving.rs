@@ -99,7 +99,7 @@ fn timestamp(at: Wall) -> Timestamp {
 }
 
 enum Task {
-    Archive(Box<Job>, Wall),
+    Archive(Vec<(Box<Job>, Wall)>),
     /// Answered when everything before it is on the disk.
     Sync(Sender<()>),
     Close,
@@ -123,7 +123,7 @@ impl Archiving {
     /// be archived, and [`Syncing`] says why.
     pub(crate) fn start(
         archive: Archive,
-        archived: impl FnMut(Box<Job>, Wall) + Send + 'static,
+        archived: impl FnMut(Vec<(Box<Job>, Wall)>) + Send + 'static,
         failed: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Archiving> {
         let (tasks, received) = channel();
@@ -138,9 +138,9 @@ impl Archiving {
         Ok(Archiving { tasks, thread, failure })
     }
 
-    /// Queues a job. False once the thread has failed.
-    pub(crate) fn archive(&self, job: Box<Job>, now: Wall) -> bool {
-        self.tasks.send(Task::Archive(job, now)).is_ok()
+    /// Queues jobs. False once the thread has failed.
+    pub(crate) fn archive(&self, jobs: Vec<(Box<Job>, Wall)>) -> bool {
+        self.tasks.send(Task::Archive(jobs)).is_ok()
     }
 
     pub(crate) fn syncing(&self) -> Syncing {
@@ -183,7 +183,7 @@ impl Syncing {
 fn run(
     mut archive: Archive,
     tasks: &Receiver<Task>,
-    mut archived: impl FnMut(Box<Job>, Wall),
+    mut archived: impl FnMut(Vec<(Box<Job>, Wall)>),
 ) -> Result<(), WriteError> {
     let mut batch = Vec::new();
     while let Ok(task) = tasks.recv() {
@@ -192,9 +192,9 @@ fn run(
         let mut sync = None;
         while let Some(task) = next.take() {
             match task {
-                Task::Archive(mut job, now) => {
-                    archive.archive(&mut job, now)?;
-                    batch.push((job, now));
+                Task::Archive(mut jobs) => {
+                    jobs.iter_mut().try_for_each(|(job, now)| archive.archive(job, *now))?;
+                    batch.append(&mut jobs);
                 }
                 Task::Sync(done) => sync = Some(done),
                 Task::Close => closes = true,
@@ -204,7 +204,9 @@ fn run(
             }
         }
         archive.flush()?;
-        batch.drain(..).for_each(|(job, now)| archived(job, now));
+        if !batch.is_empty() {
+            archived(std::mem::take(&mut batch));
+        }
         if let Some(done) = sync {
             archive.sync()?;
             // Whoever asked may have gone.

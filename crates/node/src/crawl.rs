@@ -394,6 +394,9 @@ impl Run {
         while let Some(event) = self.answers.pop_front() {
             self.step(event);
         }
+        if let Base::Own(own) = &mut self.base {
+            own.hand_over();
+        }
     }
 
     fn perform(&mut self, actions: Vec<Action>) {

@@ -250,7 +250,7 @@ pub enum Written {
 
 /// What the thread is asked to do.
 enum Task {
-    Write(Box<Job>, Wall),
+    Write(Vec<(Box<Job>, Wall)>),
     Snapshot(Box<StoreJob>),
     /// Another shard can archive nothing more.
     ArchiveFailed,
@@ -262,6 +262,9 @@ pub struct Writing {
     thread: JoinHandle<Result<u64, WriteError>>,
     /// The archives of the shards after the first.
     archives: Vec<Archiving>,
+    /// What is to be written, by shard: handed over together, because a thread that is woken for each job costs more than most
+    /// jobs.
+    gathered: Vec<Vec<(Box<Job>, Wall)>>,
 }
 
 impl Writing {
@@ -278,7 +281,7 @@ impl Writing {
             Archiving::start(
                 archive,
                 // If the writer has ended, that is known already.
-                move |job, now| drop(archived.send(Task::Write(job, now))),
+                move |jobs| drop(archived.send(Task::Write(jobs))),
                 move || drop(failed.send(Task::ArchiveFailed)),
             )
         };
@@ -286,26 +289,38 @@ impl Writing {
         writer.others = archives.iter().map(Archiving::syncing).collect();
         let thread =
             std::thread::Builder::new().name("writer".into()).spawn(move || run(writer, &received, done))?;
-        Ok(Writing { tasks, thread, archives })
+        let gathered = (0..=archives.len()).map(|_| Vec::new()).collect();
+        Ok(Writing { tasks, thread, archives, gathered })
     }
 
-    /// Queues a job; the agent bounds how many there can be. False once a thread has failed: [`Writing::finish`] says why.
-    pub fn write(&self, job: Job, now: Wall) -> bool {
+    /// Takes a job in, for the next [`Writing::hand_over`]; the agent bounds how many there can be.
+    pub fn write(&mut self, job: Job, now: Wall) {
         let shard = job.capture.as_ref().map_or(0, |capture| usize::from(capture.shard));
-        let job = Box::new(job);
-        match shard.checked_sub(1).and_then(|other| self.archives.get(other)) {
-            Some(archive) => archive.archive(job, now),
-            None => self.tasks.send(Task::Write(job, now)).is_ok(),
+        let at = if shard < self.gathered.len() { shard } else { 0 };
+        self.gathered[at].push((Box::new(job), now));
+    }
+
+    /// Has the threads begin with what was taken in. False once one has failed: [`Writing::finish`] says why.
+    pub fn hand_over(&mut self) -> bool {
+        let mut is_well = true;
+        for (shard, gathered) in self.gathered.iter_mut().enumerate().filter(|(_, jobs)| !jobs.is_empty()) {
+            let jobs = std::mem::take(gathered);
+            is_well &= match shard.checked_sub(1) {
+                Some(other) => self.archives[other].archive(jobs),
+                None => self.tasks.send(Task::Write(jobs)).is_ok(),
+            };
         }
+        is_well
     }
 
     /// Has a snapshot written once the journal before it is synced. One at a time.
-    pub fn snapshot(&self, job: StoreJob) -> bool {
-        self.tasks.send(Task::Snapshot(Box::new(job))).is_ok()
+    pub fn snapshot(&mut self, job: StoreJob) -> bool {
+        self.hand_over() && self.tasks.send(Task::Snapshot(Box::new(job))).is_ok()
     }
 
-    /// Writes what is queued, closes everything and ends the thread. Gives back the place behind the last record.
-    pub fn finish(self) -> Result<u64, WriteError> {
+    /// Writes what was taken in, closes everything and ends the thread. Gives back the place behind the last record.
+    pub fn finish(mut self) -> Result<u64, WriteError> {
+        self.hand_over();
         self.archives.into_iter().for_each(Archiving::finish);
         drop(self.tasks);
         match self.thread.join() {
@@ -334,11 +349,13 @@ fn run(mut writer: Writer, tasks: &Receiver<Task>, mut done: impl FnMut(Written)
         let mut batch = 0;
         while let Some(task) = next.take() {
             match task {
-                Task::Write(job, now) => writer.write(*job, now)?,
+                Task::Write(jobs) => {
+                    batch += jobs.len();
+                    jobs.into_iter().try_for_each(|(job, now)| writer.write(*job, now))?;
+                }
                 Task::Snapshot(job) => snapshot = Some(job),
                 Task::ArchiveFailed => writer.others.iter().find_map(Syncing::failure).map_or(Ok(()), Err)?,
             }
-            batch += 1;
             // What is taken off the queue is done: the limits are looked at before.
             if batch < BATCH_MAX && began.elapsed() < pace.settle_delay {
                 next = tasks.try_recv().ok();

@@ -52,7 +52,7 @@ fn what_waits_is_all_written() {
     let (go_on, all_queued) = mpsc::channel();
     let (written, tickets) = mpsc::channel();
     let mut first = true;
-    let writing = Writing::start(opened.writer, opened.archives, move |done| {
+    let mut writing = Writing::start(opened.writer, opened.archives, move |done| {
         if let Written::Records(records, _) = done {
             records.into_iter().for_each(|done| written.send(done.ticket).unwrap());
         }
@@ -64,7 +64,8 @@ fn what_waits_is_all_written() {
     let sent: Vec<Ticket> = (0..2_000).map(Ticket).collect();
     for ticket in &sent {
         let record = Box::new(Record::RunStarted { at: NOW });
-        assert!(writing.write(Job { ticket: *ticket, record, capture: None, attempt: None }, NOW));
+        writing.write(Job { ticket: *ticket, record, capture: None, attempt: None }, NOW);
+        assert!(writing.hand_over());
     }
     go_on.send(()).unwrap();
     writing.finish().unwrap();
@@ -82,15 +83,17 @@ fn shards_archive_before_the_journal_says_so() {
         let disk = SimDisk::new(seed);
         let opened = open(&disk, &config).unwrap();
         let (written, records) = mpsc::channel();
-        let writing = Writing::start(opened.writer, opened.archives, move |done| {
+        let mut writing = Writing::start(opened.writer, opened.archives, move |done| {
             if let Written::Records(records, _) = done {
                 records.into_iter().for_each(|done| written.send(done).unwrap());
             }
         })
         .unwrap();
         for number in 0..PAGES {
-            assert!(writing.write(page(number, (number % 3) as u16), NOW));
+            writing.write(page(number, (number % 3) as u16), NOW);
+            assert!(number % 5 > 0 || writing.hand_over());
         }
+        assert!(writing.hand_over());
         if killed {
             // In the middle of it: what was told of is there, and its captures with it.
             (0..PAGES / 2).for_each(|_| drop(records.recv().unwrap()));
@@ -141,13 +144,15 @@ fn a_shard_that_cannot_archive_ends_the_writing() {
         let opened = open(&disk, &config).unwrap();
         disk.fail_after(operations);
         let (ended, has_ended) = mpsc::channel::<()>();
-        let writing = Writing::start(opened.writer, opened.archives, move |_| {
+        let mut writing = Writing::start(opened.writer, opened.archives, move |_| {
             // Dropped with the thread.
             let _ = &ended;
         })
         .unwrap();
         for number in 0..PAGES {
             writing.write(page(number, (number % 3) as u16), NOW);
+            // False once it is known.
+            let _ = writing.hand_over();
         }
         assert!(has_ended.recv().is_err(), "nobody says anything, and the thread ends");
         let error = writing.finish().unwrap_err();

@@ -98,6 +98,12 @@ impl Own {
         self.writing.write(job, now);
     }
 
+    /// Has what was to be written handed over to whoever writes it.
+    pub(super) fn hand_over(&mut self) {
+        // If that has failed, it has said so.
+        let _ = self.writing.hand_over();
+    }
+
     /// A record is durable. Says what had to be decided because of it.
     pub(super) fn fold(&mut self, Done { place, record, .. }: &Done) -> Result<Option<Event>> {
         self.pointed.see(record);

@@ -150,7 +150,7 @@ impl SharedStore {
             Archiving::start(
                 archive,
                 // If the thread of the store has ended, that is known already.
-                move |job, _| drop(archived.send(Asked::Write(job))),
+                move |jobs| jobs.into_iter().for_each(|(job, _)| drop(archived.send(Asked::Write(job)))),
                 move || drop(failed.send(Asked::ArchiveFailed)),
             )
         };
@@ -198,7 +198,7 @@ impl SharedStore {
         let archive = job.capture.as_ref().and_then(|capture| self.archives.get(usize::from(capture.shard)));
         let job = Box::new(job);
         match archive {
-            Some(archive) => drop(archive.archive(job, now)),
+            Some(archive) => drop(archive.archive(vec![(job, now)])),
             None => drop(self.asked.send(Asked::Write(job))),
         }
     }
