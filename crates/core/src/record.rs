@@ -187,6 +187,20 @@ pub enum How {
     Sitemap,
     /// A sitemap lists it.
     Listed,
+    /// It was given to another site, whose it is not any more. So it counts as not given away; otherwise it is like a link, or a
+    /// sitemap.
+    Returned {
+        /// It is a sitemap.
+        is_sitemap: bool,
+    },
+}
+
+impl How {
+    /// The same for a URL that another site had.
+    pub fn returned(self) -> How {
+        let is_sitemap = matches!(self, How::Sitemap | How::Returned { is_sitemap: true });
+        How::Returned { is_sitemap }
+    }
 }
 
 /// The end of one attempt at a URL.

@@ -46,7 +46,7 @@ pub struct Why {
 /// How a URL became known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FoundBy {
-    /// What led to it: seed, link, redirect, sitemap or listed (in a sitemap).
+    /// What led to it: seed, link, redirect, sitemap, listed (in a sitemap) or returned (by another site, or from one that is gone).
     pub how: String,
     /// The page it was found on.
     pub via: Option<String>,
@@ -63,6 +63,7 @@ impl FoundBy {
             How::Redirect => "redirect",
             How::Sitemap => "sitemap",
             How::Listed => "listed",
+            How::Returned { .. } => "returned",
         };
         FoundBy { how: how.to_owned(), via, depth }
     }

@@ -251,7 +251,13 @@ impl EmbeddedStore {
 
     /// Takes in what a record says to sieve and queues, other than how an attempt ended.
     fn fold(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
-        if !matches!(record, Record::Moved { .. } | Record::Released { .. }) {
+        let is_returned = |found: &Found| matches!(found.how, How::Returned { .. });
+        let moves = match record {
+            Record::Moved { .. } | Record::Released { .. } => true,
+            Record::Arrived(arrived) => arrived.found.iter().any(is_returned),
+            _ => false,
+        };
+        if !moves {
             return self.frontier.change(|frontier| frontier.admit(place, record, open));
         }
         // What was decided before is in the figures already, and nobody has been told.
@@ -264,7 +270,8 @@ impl EmbeddedStore {
                     let ranges: Vec<Range> = tokens.iter().map(|(at, _)| Range::Partition(*at)).collect();
                     frontier.forget(&ranges)?;
                 }
-                _ => {}
+                // What was another's until now is known already, and queued.
+                _ => return frontier.admit(place, record, open),
             }
             Ok(frontier.decided())
         })?;
@@ -296,6 +303,15 @@ impl EmbeddedStore {
         if let Record::Moved { from, moved, .. } = &record {
             return Ok((self.look_elsewhere(place, *from, moved, fingerprint)?, None));
         }
+        if let Record::Arrived(arrived) = &record {
+            // It was given to another site, and returned.
+            let is_it = |found: &&Found| identify(&found.url).is_some_and(|(_, other)| other == fingerprint);
+            // What old records have found is not kept.
+            let unknown = Found { url: String::new(), depth: 0, how: How::Link.returned(), redirects: 0 };
+            let found = arrived.found.iter().find(is_it).cloned().unwrap_or(unknown);
+            let via = self.records.page(place, &found.url);
+            return Ok((Known { found, via, state: KnownState::Queued }, None));
+        }
         if let Record::Settled(settled) = &record
             && settled.outcome.is_final()
             && !done
@@ -322,6 +338,10 @@ impl EmbeddedStore {
         Ok((Known { found, via, state }, whose))
     }
 
+    fn silent(&self, place: u64) -> Error {
+        Error::Corrupt { path: self.dir.clone(), place, what: "it does not speak of the URL" }
+    }
+
     /// What is known of a URL that another agent had before.
     fn look_elsewhere(
         &self,
@@ -339,13 +359,7 @@ impl EmbeddedStore {
         let is_it = |found: &Found| identify(&found.url).is_some_and(|(_, other)| other == fingerprint);
         let index = moved.found.iter().position(is_it);
         let waiting = index.and_then(|index| Some((moved.found.get(index)?, moved.waiting.get(index)?)));
-        let Some((found, waiting)) = waiting else {
-            return Err(Error::Corrupt {
-                path: self.dir.clone(),
-                place,
-                what: "it does not speak of the URL",
-            });
-        };
+        let (found, waiting) = waiting.ok_or_else(|| self.silent(place))?;
         let state = match waiting.not_before {
             Some(not_before) => KnownState::Retry { not_before, attempts: waiting.attempts, last: None },
             None => KnownState::Queued,

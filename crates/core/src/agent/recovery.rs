@@ -15,7 +15,7 @@ use super::site::AGAIN;
 use super::{Action, Agent, Answer, Due, LookBack};
 use crate::assign::partition_of;
 use crate::limits::MOVED_URLS_MAX;
-use crate::record::{Found, How, Record, Recovered, RobotsOutcome, Settled};
+use crate::record::{Found, How, Outcome, Record, Recovered, RobotsOutcome, Settled};
 use crate::robots::Robots;
 use crate::site::{AgentId, Message, Moved, MovedHost, Partitions, SeenUrl, Waiting};
 use crate::time::{Mono, Now};
@@ -294,7 +294,7 @@ impl Agent {
         for (place, record, answer) in looked {
             match (recovery.for_links, &*record) {
                 (false, Record::Settled(settled)) if settled.outcome.is_final() => {
-                    recovery.add_seen(place, &settled.url);
+                    recovery.add_seen(place, settled);
                 }
                 (false, _) => {}
                 (true, Record::Settled(settled)) => {
@@ -346,10 +346,11 @@ impl Recovery {
         self.targets.values_mut().find(|target| !target.is_noted && target.partitions.contains(partition))
     }
 
-    fn add_seen(&mut self, place: u64, url: &str) {
-        let Some((host, fingerprint)) = identify(url) else { return };
+    fn add_seen(&mut self, place: u64, settled: &Settled) {
+        let Some((host, fingerprint)) = identify(&settled.url) else { return };
+        let is_sent = matches!(settled.outcome, Outcome::Sent { .. });
         if let Some(target) = self.target(&host) {
-            target.seen.push_back((host, SeenUrl { fingerprint, place }));
+            target.seen.push_back((host, SeenUrl { fingerprint, place, is_sent }));
         }
     }
 

@@ -295,6 +295,8 @@ pub struct SeenUrl {
     pub fingerprint: Fingerprint,
     /// Where the sender's journal says what came of it.
     pub place: u64,
+    /// All that came of it is that it was given to another site.
+    pub is_sent: bool,
 }
 
 /// How far a URL has come that is not done.

@@ -334,7 +334,10 @@ impl Frontier {
         }
         self.sieve.look(&keys, &mut looks);
         for ((key, look), (index, host)) in keys.iter().zip(&looks).zip(hosts) {
-            self.offer(place, index, &record.found()[index], host, *key, *look)?;
+            let found = &record.found()[index];
+            if !self.take_back(place, found, &host, *key)? {
+                self.offer(place, index, found, host, *key, *look)?;
+            }
         }
         self.looking = (keys, looks);
         self.relieve()?;
@@ -344,6 +347,9 @@ impl Frontier {
     fn admit_one(&mut self, place: u64, index: usize, found: &Found) -> Result<Offer> {
         let Some((host, fingerprint)) = identify(&found.url) else { return Ok(Offer::New) };
         let key = Key::new(self.key_of(&host), fingerprint);
+        if self.take_back(place, found, &host, key)? {
+            return Ok(Offer::New);
+        }
         let mut looks = Vec::new();
         self.sieve.look(&[key], &mut looks);
         self.offer(place, index, found, host, key, looks[0])
@@ -530,8 +536,12 @@ impl Frontier {
         let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(()) };
         let host_key = self.key_of(&host);
         let key = Key::new(host_key, fingerprint);
-        let done = settled.outcome.is_final();
-        let is_new = self.sieve.settle(key, place, done);
+        let stage = match settled.outcome {
+            Outcome::Retry { .. } => Stage::Tried,
+            Outcome::Sent { .. } => Stage::Sent,
+            _ => Stage::Settled,
+        };
+        let is_new = self.sieve.settle(key, place, stage);
         if is_new {
             self.count(host_key);
         }
@@ -576,7 +586,7 @@ impl Frontier {
         let queue = self.hosts.load(&mut self.blocks, &mut self.chunks, host_key)?;
         let taken = queue.is_some_and(|queue| queue.is_under_way(Fingerprint::of(url)));
         let progress = match value.stage {
-            Stage::Settled => Progress::Settled,
+            Stage::Settled | Stage::Sent => Progress::Settled,
             Stage::Tried => Progress::Tried { taken },
             Stage::Queued { class } if taken => Progress::Taken { depth: u16::from(class) },
             Stage::Queued { class } => Progress::Queued { depth: u16::from(class) },

@@ -7,8 +7,9 @@
 use std::ops::ControlFlow;
 
 use nephila_core::agent::Cursor;
-use nephila_core::record::{Found, Settled};
+use nephila_core::record::{Found, How, Settled};
 use nephila_core::site::{Moved, MovedHost, SeenUrl, Waiting};
+use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, identify};
 use serde::{Deserialize, Serialize};
 
@@ -115,14 +116,19 @@ impl Frontier {
             let mut next = None;
             self.sieve.each(&self.blocks, &Key::new(key, Fingerprint(first)), &mut |key, value| {
                 let print = key.fingerprint();
-                if value.stage != Stage::Settled {
+                if !value.stage.is_done() {
                     return ControlFlow::Continue(());
                 }
                 if !room(moved, &host) {
                     next = Some(print);
                     return ControlFlow::Break(());
                 }
-                host.seen.push(SeenUrl { fingerprint: Fingerprint(print), place: value.place.get() });
+                let is_sent = value.stage == Stage::Sent;
+                host.seen.push(SeenUrl {
+                    fingerprint: Fingerprint(print),
+                    place: value.place.get(),
+                    is_sent,
+                });
                 ControlFlow::Continue(())
             })?;
             if let Some(next) = next {
@@ -162,19 +168,24 @@ impl Frontier {
                 queue.memo = postcard::to_stdvec(memo).map_err(Error::Encode)?;
             }
             queue.is_merged |= was_known;
-            for SeenUrl { fingerprint, .. } in seen {
-                if !was_known || !self.is_settled(key, *fingerprint)? {
-                    self.settle_moved(place, key, host, *fingerprint, None)?;
+            for SeenUrl { fingerprint, is_sent, .. } in seen {
+                let known = if was_known { self.stage(key, *fingerprint)? } else { None };
+                // What is known here in any way is nearer than that somebody has given it away.
+                if *is_sent && known.is_none() || !is_sent && known != Some(Stage::Settled) {
+                    let stage = if *is_sent { Stage::Sent } else { Stage::Settled };
+                    self.settle_moved(place, (key, host, *fingerprint), (known, stage), None)?;
                 }
             }
         }
         for (index, (found, waiting)) in moved.found.iter().zip(&moved.waiting).enumerate() {
             let Some((host, fingerprint)) = identify(&found.url) else { continue };
             let key = self.key_of(&host);
+            let known = self.stage(key, fingerprint)?;
+            let of = (key, &host, fingerprint);
             match waiting.not_before {
-                Some(_) if self.is_settled(key, fingerprint)? => {}
-                Some(_) => self.settle_moved(place, key, &host, fingerprint, Some((found, waiting)))?,
-                None => drop(self.admit_one(place, index, found)?),
+                _ if known == Some(Stage::Settled) => {}
+                None if known != Some(Stage::Sent) => drop(self.admit_one(place, index, found)?),
+                _ => self.settle_moved(place, of, (known, Stage::Tried), Some((found, waiting)))?,
             }
         }
         // So that the figures are right from now on.
@@ -189,45 +200,57 @@ impl Frontier {
         let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(true) };
         let key = self.key_of(&host);
         let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, &host)?;
-        if queue.is_merged && !queue.is_under_way(fingerprint) && self.is_settled(key, fingerprint)? {
+        let may_be_done = queue.is_merged && !queue.is_under_way(fingerprint);
+        if may_be_done && self.stage(key, fingerprint)? == Some(Stage::Settled) {
             return Ok(false);
         }
         self.note_settled(place, settled)?;
         Ok(true)
     }
 
-    fn is_settled(&mut self, key: HostKey, fingerprint: Fingerprint) -> Result<bool> {
+    fn stage(&mut self, key: HostKey, fingerprint: Fingerprint) -> Result<Option<Stage>> {
         let value = self.sieve.get(&self.blocks, &Key::new(key, fingerprint))?;
-        Ok(value.is_some_and(|value| value.stage == Stage::Settled))
+        Ok(value.map(|value| value.stage))
     }
 
-    /// Notes that another agent has settled a URL, or tried it.
+    /// Notes how far a URL has come at another agent, or that it waits here again.
     fn settle_moved(
         &mut self,
         place: u64,
-        key: HostKey,
-        host: &Host,
-        print: Fingerprint,
-        tried: Option<(&Found, &Waiting)>,
+        (key, host, print): (HostKey, &Host, Fingerprint),
+        (from, to): (Option<Stage>, Stage),
+        waits: Option<(&Found, &Waiting)>,
     ) -> Result<()> {
-        let is_new = self.sieve.settle(Key::new(key, print), place, tried.is_none());
+        let is_new = self.sieve.settle(Key::new(key, print), place, to);
         if is_new {
             self.count(key);
         }
         let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, host)?;
         queue.known += u64::from(is_new);
         queue.remove(print);
-        match tried {
-            Some((found, waiting)) => {
-                let entry = Entry { found: found.clone(), attempts: waiting.attempts, via: place, print };
-                queue.defer(entry, waiting.not_before.unwrap_or_default());
-            }
-            None => {
-                queue.settled += 1;
-                self.settled += 1;
-            }
+        if let Some((found, waiting)) = waits {
+            let entry = Entry { found: found.clone(), attempts: waiting.attempts, via: place, print };
+            queue.defer(entry, waiting.not_before.unwrap_or_default());
         }
+        let was_done = u64::from(from.is_some_and(Stage::is_done));
+        let is_done = u64::from(to.is_done());
+        queue.settled = (queue.settled + is_done).saturating_sub(was_done);
+        self.settled = (self.settled + is_done).saturating_sub(was_done);
         Ok(())
+    }
+
+    /// Queues a URL again that was given to another site, if it is returned; false if it is not, or was not.
+    pub(super) fn take_back(&mut self, place: u64, found: &Found, host: &Host, key: Key) -> Result<bool> {
+        let is_returned = matches!(found.how, How::Returned { .. });
+        let (host_key, print) = (key.host(), Fingerprint(key.fingerprint()));
+        if !is_returned || self.stage(host_key, print)? != Some(Stage::Sent) {
+            return Ok(false);
+        }
+        let waiting = Waiting { not_before: Some(Wall(0)), ..Waiting::default() };
+        let of = (host_key, host, print);
+        self.settle_moved(place, of, (Some(Stage::Sent), Stage::Tried), Some((found, &waiting)))?;
+        self.decided.new.push((host.clone(), 1));
+        Ok(true)
     }
 
     /// Forgets all that is known of some hosts, in one pass however many ranges they are. Nothing of them may be taken. Says how
@@ -238,7 +261,7 @@ impl Frontier {
         let (mut known, mut settled) = (0, 0);
         self.sieve.remove(&mut self.blocks, &hosts, &mut |value| {
             known += 1;
-            settled += u64::from(value.stage == Stage::Settled);
+            settled += u64::from(value.stage.is_done());
         })?;
         self.known = self.known.saturating_sub(known);
         self.settled = self.settled.saturating_sub(settled);

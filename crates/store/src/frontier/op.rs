@@ -9,8 +9,17 @@ pub(super) enum Stage {
     Queued { class: u8 },
     /// Tried, and to be tried again; the place is that of the last attempt, here and below.
     Tried,
+    /// Given to another site.
+    Sent,
     /// Done.
     Settled,
+}
+
+impl Stage {
+    /// Whether nothing more is to be done about it here.
+    pub(super) fn is_done(self) -> bool {
+        matches!(self, Stage::Sent | Stage::Settled)
+    }
 }
 
 /// What is known of a URL.
@@ -26,6 +35,7 @@ impl Value {
             Stage::Queued { class } => (0, class),
             Stage::Tried => (1, 0),
             Stage::Settled => (2, 0),
+            Stage::Sent => (3, 0),
         };
         let [a, b, c, d, e, f] = self.place.bytes();
         [stage, class, a, b, c, d, e, f]
@@ -36,6 +46,7 @@ impl Value {
             0 => Stage::Queued { class },
             1 => Stage::Tried,
             2 => Stage::Settled,
+            3 => Stage::Sent,
             _ => return None,
         };
         Some(Value { stage, place: Place::from_bytes([a, b, c, d, e, f]) })
@@ -64,6 +75,7 @@ pub(super) enum Kind {
     /// It is not to be known any more.
     Forget,
     Tried,
+    Sent,
     Settled,
 }
 
@@ -90,6 +102,7 @@ impl Op {
             Kind::Settled => 3,
             Kind::Probe => 4,
             Kind::Forget => 5,
+            Kind::Sent => 6,
         };
         let mut bytes = [0; Op::ENCODED_BYTES];
         bytes[..Key::BYTES].copy_from_slice(self.key.bytes());
@@ -111,6 +124,7 @@ impl Op {
             3 => Kind::Settled,
             4 => Kind::Probe,
             5 => Kind::Forget,
+            6 => Kind::Sent,
             _ => return None,
         };
         let place = Place::from_bytes([*a, *b, *c, *d, *e, *f]);

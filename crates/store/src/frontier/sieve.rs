@@ -217,9 +217,9 @@ impl Sieve {
         block.filter.is_none() || block.ops.iter().any(|op| op.key == *key && op.kind.is_question())
     }
 
-    /// Notes an attempt at a URL, known or not.
+    /// Notes how far a URL has come by an attempt at it, known or not.
     /// True if it certainly was not, and is known from now on.
-    pub(super) fn settle(&mut self, key: Key, place: u64, done: bool) -> bool {
+    pub(super) fn settle(&mut self, key: Key, place: u64, to: Stage) -> bool {
         let at = self.block_of(&key);
         let print = key.fingerprint();
         let is_new = match &mut self.blocks[at].filter {
@@ -232,7 +232,11 @@ impl Sieve {
         if is_new {
             self.note(at, Op::new(key, Kind::New, 0, place, 0));
         }
-        let kind = if done { Kind::Settled } else { Kind::Tried };
+        let kind = match to {
+            Stage::Settled => Kind::Settled,
+            Stage::Sent => Kind::Sent,
+            Stage::Tried | Stage::Queued { .. } => Kind::Tried,
+        };
         self.note(at, Op::new(key, kind, 0, place, 0));
         is_new
     }
@@ -603,7 +607,7 @@ fn decision(value: Option<Value>, op: &Op) -> Option<Decision> {
     match op.kind {
         Kind::Check | Kind::Probe => {}
         // A limit of today keeps out what was admitted and tried before: it is known all the same.
-        Kind::Tried | Kind::Settled if value.is_none() => {
+        Kind::Tried | Kind::Sent | Kind::Settled if value.is_none() => {
             return Some(Decision::Tried { host: op.key.host() });
         }
         _ => return None,
@@ -624,6 +628,7 @@ fn decision(value: Option<Value>, op: &Op) -> Option<Decision> {
 fn value_after(value: Option<Value>, op: &Op) -> Option<Value> {
     let stage = match (op.kind, value.map(|value| value.stage)) {
         (Kind::Tried, _) => Stage::Tried,
+        (Kind::Sent, _) => Stage::Sent,
         (Kind::Settled, _) => Stage::Settled,
         (Kind::Forget, _) | (Kind::Probe, None) => return None,
         (Kind::New | Kind::Check, None) => Stage::Queued { class: op.class },

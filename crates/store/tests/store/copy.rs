@@ -61,8 +61,11 @@ fn crawl(random: &mut Random, store: &mut EmbeddedStore, journal: &mut Journal) 
     for _ in 0..60 {
         let host = name(random.below(HOSTS));
         if random.one_in(10) {
-            let seen = (0..3)
-                .map(|at| SeenUrl { fingerprint: Fingerprint::of(&url(&number(random))), place: 70 + at });
+            let seen = (0..3).map(|at| SeenUrl {
+                fingerprint: Fingerprint::of(&url(&number(random))),
+                place: 70 + at,
+                is_sent: false,
+            });
             let hosts = vec![MovedHost { host: host.clone(), memo: None, seen: seen.collect() }];
             let of_host = |seen: &SeenUrl| {
                 (0..PAGES).any(|at| {
@@ -286,7 +289,7 @@ fn agents_copy_into_one_store_in_any_order() {
     let place = journal.append(&fetched(0, 4)).unwrap();
     journal.sync().unwrap();
     let (mut store, mut journal, _) = open(Arc::new(second.clone()), NO_LIMITS).unwrap();
-    let seen = vec![SeenUrl { fingerprint: Fingerprint::of(&url(&page(0))), place }];
+    let seen = vec![SeenUrl { fingerprint: Fingerprint::of(&url(&page(0))), place, is_sent: false }];
     let hosts = vec![MovedHost { host: name(0), memo: None, seen }];
     let record = Record::Moved { from: agent(1), moved: Moved { hosts, ..Moved::default() } };
     write(&mut store, &mut journal, &record);

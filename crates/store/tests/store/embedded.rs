@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::{Admitted, Due, OverLimit};
-use nephila_core::record::{Failure, Found, How, Outcome, Record, Settled};
-use nephila_core::site::Members;
+use nephila_core::assign::partition_of;
+use nephila_core::record::{Arrived, Failure, Found, How, Outcome, Record, Settled};
+use nephila_core::site::{AgentId, Members};
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, SimDisk};
-use nephila_store::{EmbeddedStore, FrontierOptions, Store, StoreLimits};
+use nephila_store::{EmbeddedStore, Exported, FrontierOptions, KnownState, OwnStore, Store, StoreLimits};
 
 use crate::samples::*;
 
@@ -441,5 +442,54 @@ fn limits_keep_out_what_they_should_and_nothing_else() {
     for seed in 0..LIMIT_SEEDS {
         let outcome = std::panic::catch_unwind(|| run_limits(seed));
         assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+/// What was given to another site is known, in this store and in one that takes it over, until it is returned: then it is queued,
+/// once, and what is done stays done.
+#[test]
+fn what_was_sent_is_known_until_it_is_returned() {
+    let page = "http://a.example/1";
+    let fetched = "http://a.example/2";
+    let (a, partition) = (host("a.example"), partition_of(&host("a.example")));
+    let arrived = |how: How| {
+        let found: Vec<Found> = [page, fetched].map(|url| Found { how, ..found(url, 1) }).to_vec();
+        let pages = vec![(None, 2)];
+        Record::Arrived(Arrived { from: AgentId::from(1), found, pages })
+    };
+    let sent = Outcome::Sent { to: "lima".to_owned() };
+    let answered = Outcome::Answered { status: 404 };
+    let disk = SimDisk::new(3);
+    let (mut store, mut journal, _) = open(Arc::new(disk.clone()), NO_LIMITS).unwrap();
+    write_decided(&mut store, &mut journal, &arrived(How::Link));
+    assert_eq!(store.take(&a, 9, false, Wall(0)).unwrap().due.len(), 2);
+    write(&mut store, &mut journal, &Record::Settled(settled(page, sent)));
+    write(&mut store, &mut journal, &Record::Settled(settled(fetched, answered)));
+    let figures = |store: &EmbeddedStore| (store.stored().known, store.stored().queued);
+    assert_eq!(figures(&store), (2, 0));
+    // A store that takes it over.
+    let Exported { moved, next: None, .. } = store.export(&[partition], None).unwrap() else { panic!() };
+    let (mut other, mut others, _) = open(Arc::new(SimDisk::new(4)), NO_LIMITS).unwrap();
+    write_decided(&mut other, &mut others, &Record::Moved { from: AgentId::from(1), moved });
+    for (store, journal, disk) in [(&mut store, &mut journal, Some(disk)), (&mut other, &mut others, None)] {
+        write_decided(store, journal, &arrived(How::Link));
+        assert_eq!(figures(store), (2, 0), "found again, it is not queued again");
+        let returned = arrived(How::Link.returned());
+        let place = journal.append(&returned).unwrap();
+        journal.flush().unwrap();
+        let admitted = store.admit(place, &returned, None).unwrap();
+        assert_eq!((admitted.new, admitted.moved), (vec![(a.clone(), 1)], (-1, 0)));
+        write_decided(store, journal, &returned);
+        assert_eq!(figures(store), (2, 1));
+        let known = store.find(&url(page)).unwrap().unwrap().0;
+        assert!(matches!(known.state, KnownState::Queued), "{:?}", known.state);
+        let mut again = match disk {
+            Some(disk) => Some(open(Arc::new(disk.kill()), NO_LIMITS).unwrap().0),
+            None => None,
+        };
+        let store = again.as_mut().unwrap_or(store);
+        assert_eq!(figures(store), (2, 1));
+        let due = store.take(&a, 9, false, Wall(0)).unwrap().due;
+        assert_eq!(due.iter().map(|due| due.url.as_str()).collect::<Vec<_>>(), [page]);
     }
 }

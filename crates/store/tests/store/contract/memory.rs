@@ -159,7 +159,7 @@ impl MemoryStore {
         for MovedHost { host, memo, seen } in &moved.hosts {
             let kept = self.memos.entry(host.clone()).or_insert((None, Wall(0)));
             kept.0 = kept.0.take().or_else(|| memo.clone());
-            for SeenUrl { fingerprint, place } in seen {
+            for SeenUrl { fingerprint, place, .. } in seen {
                 let is_it = |known: &KnownUrl| {
                     known.host == *host && Fingerprint::of(&url(&known.found.0.url)) == *fingerprint
                 };
@@ -540,10 +540,15 @@ impl OwnStore for MemoryStore {
         for host in names.into_iter().filter(|host| partitions.contains(&partition_of(host))) {
             let settled = self.of_host(&host).filter(|(_, known)| known.stage == Stage::Settled);
             let print = |known: &KnownUrl| Fingerprint::of(&url(&known.found.0.url));
-            let mut seen: Vec<SeenUrl> =
-                settled.map(|(_, known)| SeenUrl { fingerprint: print(known), place: 0 }).collect();
+            let mut seen: Vec<SeenUrl> = settled
+                .map(|(_, known)| SeenUrl { fingerprint: print(known), place: 0, is_sent: false })
+                .collect();
             let elsewhere = self.elsewhere.keys().filter(|(other, _)| *other == host);
-            seen.extend(elsewhere.map(|(_, fingerprint)| SeenUrl { fingerprint: *fingerprint, place: 0 }));
+            seen.extend(elsewhere.map(|(_, fingerprint)| SeenUrl {
+                fingerprint: *fingerprint,
+                place: 0,
+                is_sent: false,
+            }));
             for (_, known) in self.of_host(&host).filter(|(_, known)| known.stage != Stage::Settled) {
                 let not_before = match known.stage {
                     Stage::Deferred(until, _) => Some(until),
