@@ -6,6 +6,9 @@
 //! other for their robots.txt. A domain belongs to the site that a rule names for it or for a domain above it; without one, to
 //! the site whose name and the domain's have the highest hash together, so that a site which joins takes its part from all the
 //! others, and nothing moves between those.
+//!
+//! A site that will never come back stays in the list as *gone*: its hosts belong to the others as if it were not there, each
+//! getting its part, and again nothing moves between those.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,6 +37,8 @@ pub struct SiteEntry {
     pub name: String,
     /// Where some of its agents are reached from other sites. Any of them takes what is for the site.
     pub gateways: Vec<String>,
+    /// It is lost for good, and nothing belongs to it any more.
+    pub is_gone: bool,
 }
 
 /// Which list of sites somebody has. Two that are the same give every host to the same site.
@@ -63,6 +68,9 @@ pub enum NotAFederation {
     /// A name that is not in the list.
     #[error("no site is called {0:?}")]
     Unknown(String),
+    /// Somebody's own site is gone, as the list says.
+    #[error("{0:?}, the site that this is, is gone by this list: others have its hosts")]
+    Gone(String),
 }
 
 /// All sites, and which of them this is.
@@ -98,6 +106,9 @@ impl Federation {
             at.map(|at| SiteNumber(at as u16)).map_err(|_| NotAFederation::Unknown(name.to_owned()))
         };
         let me = find(me)?;
+        if sites[me.index()].is_gone {
+            return Err(NotAFederation::Gone(sites[me.index()].name.clone()));
+        }
         let pin = |(domain, site): (String, String)| Ok((domain.to_ascii_lowercase(), find(&site)?));
         let pinned = pinned.into_iter().map(pin).collect::<Result<_, NotAFederation>>()?;
         Ok(Federation { version, sites, me, pinned, is_stretched: false })
@@ -130,7 +141,20 @@ impl Federation {
             add(domain);
             add(&self.site(*site).name);
         }
+        self.gone().for_each(add);
         ListId { version: self.version, digest: hash.digest() }
+    }
+
+    /// The sites that are gone.
+    pub fn gone(&self) -> impl Iterator<Item = &str> {
+        self.sites.iter().filter(|site| site.is_gone).map(|site| &*site.name)
+    }
+
+    /// The same list as it was when no site was gone, in an earlier version.
+    pub fn before_losses(&self, version: u64) -> ListId {
+        let mut before = self.clone();
+        before.sites.iter_mut().for_each(|site| site.is_gone = false);
+        ListId { version, ..before.list() }
     }
 
     /// Which site this is.
@@ -160,7 +184,7 @@ impl Federation {
         }
         let mut tail = host.as_str();
         while !self.pinned.is_empty() {
-            if let Some(site) = self.pinned.get(tail) {
+            if let Some(site) = self.pinned.get(tail).filter(|site| !self.site(**site).is_gone) {
                 return *site;
             }
             match tail.split_once('.') {
@@ -172,7 +196,8 @@ impl Federation {
         let hash = |site: &SiteEntry| {
             xxh3_64_with_seed(domain.as_bytes(), xxh3_64_with_seed(site.name.as_bytes(), 0))
         };
-        self.sites().max_by_key(|(_, site)| hash(site)).map_or(self.me, |(number, _)| number)
+        let present = self.sites().filter(|(_, site)| !site.is_gone);
+        present.max_by_key(|(_, site)| hash(site)).map_or(self.me, |(number, _)| number)
     }
 }
 
@@ -200,9 +225,14 @@ mod tests {
     use super::*;
 
     fn federation(names: &[&str], pinned: &[(&str, &str)]) -> Federation {
-        let site = |name: &&str| SiteEntry { name: (*name).to_owned(), gateways: Vec::new() };
         let pinned = pinned.iter().map(|(domain, site)| ((*domain).to_owned(), (*site).to_owned()));
-        Federation::new(1, names.iter().map(site).collect(), names[0], pinned).unwrap()
+        Federation::new(1, names.iter().map(|name| site(name)).collect(), names[0], pinned).unwrap()
+    }
+
+    /// A site; one that is gone has a cross behind its name.
+    fn site(name: &str) -> SiteEntry {
+        let is_gone = name.ends_with('+');
+        SiteEntry { name: name.trim_end_matches('+').to_owned(), gateways: Vec::new(), is_gone }
     }
 
     fn owner<'a>(federation: &'a Federation, host: &str) -> &'a str {
@@ -236,15 +266,15 @@ mod tests {
     #[test]
     fn what_is_no_list_is_refused() {
         let new = |names: &[&str], me: &str, pin: &str| {
-            let site = |name: &&str| SiteEntry { name: (*name).to_owned(), gateways: Vec::new() };
             let pinned = [("org".to_owned(), pin.to_owned())];
-            Federation::new(1, names.iter().map(site).collect(), me, pinned).map(|_| ())
+            Federation::new(1, names.iter().map(|name| site(name)).collect(), me, pinned).map(|_| ())
         };
         assert_eq!(new(&[], "a", "a"), Err(NotAFederation::Size(0)));
         assert_eq!(new(&["a", "b", "a"], "a", "a"), Err(NotAFederation::Twice("a".into())));
         assert_eq!(new(&["a"], "b", "a"), Err(NotAFederation::Unknown("b".into())));
         assert_eq!(new(&["a"], "a", "c"), Err(NotAFederation::Unknown("c".into())));
         assert_eq!(new(&["a", "b"], "a", "b"), Ok(()));
+        assert_eq!(new(&["a+", "b"], "a", "b"), Err(NotAFederation::Gone("a".into())));
     }
 
     proptest! {
@@ -254,6 +284,16 @@ mod tests {
             let after = federation(&["lima", "oslo", "paris", "tokyo"], &[]);
             let (old, new) = (owner(&before, &host), owner(&after, &host));
             prop_assert!(new == old || new == "oslo");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_site_that_is_gone_leaves_its_part_to_all_and_nothing_else_moves(host in "[a-z]{1,12}\\.(org|net|jp)") {
+            let before = federation(&["paris", "tokyo", "lima"], &[("jp", "tokyo")]);
+            let after = federation(&["paris", "tokyo+", "lima"], &[("jp", "tokyo")]);
+            let (old, new) = (owner(&before, &host), owner(&after, &host));
+            prop_assert!(new != "tokyo" && (new == old || old == "tokyo"));
         }
     }
 
@@ -268,10 +308,12 @@ mod tests {
             federation(&names, &[("jp", "paris")]),
             federation(&names, &[]),
             federation(&["paris", "tokyo", "lima"], &[("jp", "tokyo")]),
+            federation(&["paris", "tokyo+"], &[("jp", "tokyo")]),
             federation(&names, &[("jp", "tokyo")]).stretched(),
         ] {
             assert!(other.list() != list && other.list().version == list.version);
         }
+        assert_eq!(federation(&["paris", "tokyo+"], &[("jp", "tokyo")]).before_losses(1), list);
     }
 
     #[test]

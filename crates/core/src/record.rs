@@ -68,6 +68,11 @@ pub enum Record {
     },
     /// What this agent still knew of partitions whose tokens were made anew is durable with whoever held them.
     Recovered(Recovered),
+    /// What this agent had given to sites that are gone by this version of the list of sites is found again, durably.
+    Returned {
+        /// The version.
+        version: u64,
+    },
     /// A record of another agent, which has archived what it is about. All that it says was known to the store that this one was
     /// copied from, and is told to this store otherwise.
     Copied {

@@ -26,6 +26,7 @@ pub(crate) fn command() -> Command {
         .subcommand(crate::agent::command())
         .subcommand(crate::store::command())
         .subcommand(crate::ca::command())
+        .subcommand(crate::federation::command())
         .subcommand(
             Command::new("config")
                 .about("Print the settings of a crawl, as a file for --config")

@@ -6,6 +6,7 @@ mod ask;
 mod ca;
 mod crawl;
 mod exit;
+mod federation;
 #[cfg(feature = "lab")]
 mod lab;
 mod store;
@@ -56,6 +57,7 @@ fn run(args: Vec<OsString>) -> Ended {
             mistakes.check()?;
             match other {
                 Some(("ca", matches)) => ca::run(matches),
+                Some(("federation", matches)) => federation::run(matches),
                 Some(("config", matches)) => ask::config(matches),
                 Some(("show", matches)) => ask::show(matches),
                 #[cfg(feature = "lab")]

@@ -8,6 +8,7 @@
 //! offers all of them again; those that are known cost nothing.
 
 mod error;
+mod sites;
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -16,11 +17,13 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use nephila_core::agent::StopReason;
+use nephila_core::federation::Federation;
 use nephila_core::settings::Private;
 use nephila_core::site::AgentId;
 use nephila_core::url::{Fingerprint, Host, Url};
 
 pub use error::DirectoryError;
+use sites::SitesRecord;
 
 use crate::config::table::SETTINGS;
 use crate::config::{Config, Layer, Mistakes, NOTES};
@@ -77,8 +80,8 @@ pub struct Recorded {
     pub agent: Option<AgentId>,
     /// What its certificate called it. Earlier builds did not record that.
     agent_name: Option<String>,
-    /// The list of sites that it began with.
-    federation: Option<String>,
+    /// The list of sites that it had last.
+    sites: Option<SitesRecord>,
 }
 
 impl Recorded {
@@ -101,16 +104,17 @@ impl Recorded {
         let layer = Layer::text(RECORD, dir, &text, &mut mistakes);
         let config = Config::build(&[layer], &mut mistakes);
         let seeds = seeds::read(&config, &mut mistakes);
-        let note = |name| notes.as_ref().and_then(|notes| notes.get(name)).and_then(toml::Value::as_str);
+        let note =
+            |name: &str| notes.as_ref().and_then(|notes| notes.get(name)).and_then(toml::Value::as_str);
         let stop_reason = note("stop_reason").and_then(StopReason::named);
         let agent = note("agent").and_then(|text| {
             let read = text.parse::<AgentId>();
             read.inspect_err(|error| mistakes.add(error.to_string())).ok()
         });
         let agent_name = note("agent_name").map(str::to_owned);
-        let federation = note("federation").map(str::to_owned);
+        let sites = SitesRecord::read(note);
         match mistakes.check() {
-            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent, agent_name, federation }),
+            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent, agent_name, sites }),
             Err(mistakes) => Err(DirectoryError::Damaged { path, mistakes }),
         }
     }
@@ -272,7 +276,7 @@ pub struct Directory {
     settings: String,
     agent: Option<AgentId>,
     agent_name: Option<String>,
-    federation: Option<String>,
+    sites: Option<SitesRecord>,
     _lock: Lock,
 }
 
@@ -289,7 +293,7 @@ impl Directory {
         let lock = Lock::take(path)?;
         let (start, seeds) = plan(path, config, seeds)?;
         let settings = settings_text(config, &seeds);
-        let (agent, agent_name, federation) = match start {
+        let (agent, agent_name, sites) = match start {
             _ if !config.is_of_site() => (None, None, None),
             // The hash keys of the standard library are random.
             Start::New => {
@@ -298,11 +302,11 @@ impl Directory {
             }
             Start::Resume { .. } | Start::Finished => {
                 let recorded = Recorded::load(path)?;
-                (recorded.agent, recorded.agent_name, recorded.federation)
+                (recorded.agent, recorded.agent_name, recorded.sites)
             }
         };
         let path = path.to_owned();
-        let directory = Directory { path, settings, agent, agent_name, federation, _lock: lock };
+        let directory = Directory { path, settings, agent, agent_name, sites, _lock: lock };
         if start != Start::Finished {
             if seeds.len() > URLS_MAX {
                 let lines: String = seeds.iter().map(|seed| format!("{seed}\n")).collect();
@@ -328,19 +332,16 @@ impl Directory {
         }
     }
 
-    /// Records which list of sites the crawl has begun with, which stays so: hosts that belong to another site by another list
-    /// would not move there.
-    pub fn name_federation(&mut self, list: &str) -> Result<(), DirectoryError> {
-        match &self.federation {
-            Some(was) if was != list => {
-                Err(DirectoryError::OtherFederation { dir: self.path.clone(), was: was.clone() })
-            }
-            Some(_) => Ok(()),
-            None => {
-                self.federation = Some(list.to_owned());
-                self.record(None)
-            }
+    /// Records which list of sites the crawl has, if it may have that one.
+    pub fn name_federation(&mut self, federation: Option<&Federation>) -> Result<(), DirectoryError> {
+        if let Some(was) = self.sites.as_ref().filter(|was| !was.may_become(federation)) {
+            return Err(DirectoryError::OtherFederation {
+                dir: self.path.clone(),
+                was: was.list().to_owned(),
+            });
         }
+        self.sites = Some(SitesRecord::of(federation));
+        self.record(None)
     }
 
     /// Records why the run ended.
@@ -352,7 +353,7 @@ impl Directory {
         let ended = stop_reason.map(|reason| format!("stop_reason = \"{}\"\n", reason.name()));
         let agent = self.agent.map(|agent| format!("agent = \"{agent}\"\n"));
         let agent_name = self.agent_name.as_ref().map(|name| format!("agent_name = {name:?}\n"));
-        let federation = self.federation.as_ref().map(|list| format!("federation = {list:?}\n"));
+        let sites = self.sites.as_ref().map(SitesRecord::text);
         let version = env!("CARGO_PKG_VERSION");
         let how = match self.agent {
             Some(_) => {
@@ -365,7 +366,7 @@ impl Directory {
             self.settings,
             agent.unwrap_or_default(),
             agent_name.unwrap_or_default(),
-            federation.unwrap_or_default(),
+            sites.unwrap_or_default(),
             ended.unwrap_or_default()
         );
         self.replace(RECORD, &text)
@@ -480,9 +481,9 @@ pub(crate) fn turn(
     config: &Config,
 ) -> Result<Directory, DirectoryError> {
     let (settings, agent) = (settings_text(config, &recorded.seeds), recorded.agent);
-    let (agent_name, federation) = (recorded.agent_name.clone(), recorded.federation.clone());
+    let (agent_name, sites) = (recorded.agent_name.clone(), recorded.sites.clone());
     let path = path.to_owned();
-    let directory = Directory { path, settings, agent, agent_name, federation, _lock: lock };
+    let directory = Directory { path, settings, agent, agent_name, sites, _lock: lock };
     directory.record(recorded.stop_reason)?;
     Ok(directory)
 }

@@ -46,7 +46,8 @@ pub struct Why {
 /// How a URL became known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FoundBy {
-    /// What led to it: seed, link, redirect, sitemap, listed (in a sitemap) or returned (by another site, or from one that is gone).
+    /// What led to it: seed, link, redirect, sitemap, listed (in a sitemap) or returned (by another site, or from one that is
+    /// gone).
     pub how: String,
     /// The page it was found on.
     pub via: Option<String>,
@@ -458,6 +459,9 @@ fn site_words(view: &SiteView, running: bool) -> String {
 /// How another site of the federation fares.
 fn other_site_words(other: &OtherSite) -> String {
     let taken = counted(other.taken, "URL", "URLs");
+    if other.is_gone {
+        return format!("site {} is gone: its hosts belong to the others", other.name);
+    }
     match (other.is_reached, other.again_s) {
         (Some(false), Some(again)) => format!(
             "site {} does not take what is found of its hosts, which waits; it is tried again in {}",
@@ -793,6 +797,7 @@ mod tests {
         let other = |is_reached: Option<bool>| OtherSite {
             name: "lima".to_owned(),
             is_home: false,
+            is_gone: false,
             is_reached,
             taken: 7,
             again_s: (is_reached == Some(false)).then_some(3.0),
@@ -808,6 +813,8 @@ mod tests {
             let said = other_site_words(&other(is_reached));
             assert!(said.starts_with(expected), "{said}");
         }
+        let said = other_site_words(&OtherSite { is_gone: true, ..other(None) });
+        assert_eq!(said, "site lima is gone: its hosts belong to the others");
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Site {
         let listener = bind("listen", listen)?;
         let mut settings = config.site_settings(me, identity.agent().to_string(), seeds);
         settings.terms = settings.terms.in_site(identity.site().as_str());
-        if let Some(list) = federation.as_ref().map(FederationFile::list) {
+        if let Some(list) = federation.as_ref().map(|file| file.federation().list()) {
             settings.terms = settings.terms.in_federation(list);
         }
         let store = config.shared_store(me, &identity.site().to_string())?;

@@ -87,6 +87,8 @@ pub struct AgentMemo {
     run: Option<(Wall, Wall)>,
     /// The site, unless it is a crawl alone.
     site: Option<Box<SiteMemo>>,
+    /// The version of the list of sites for which what was given to sites that are gone was found again.
+    returned: u64,
 }
 
 impl Agent {
@@ -111,6 +113,7 @@ impl Agent {
             runs: self.runs,
             run: self.run_began.map(|began| (began, now.wall)),
             site: (!self.site.is_alone()).then(|| Box::new(self.site.memo())),
+            returned: self.exchange.as_ref().map_or(0, |exchange| exchange.returning.done_for),
         }
     }
 
@@ -123,12 +126,27 @@ impl Agent {
         self.address_waits = memo.address_waits;
         self.runs = memo.runs;
         self.earlier_run = memo.run;
+        self.recall_returned(memo.returned);
         if let Some(site) = memo.site.filter(|_| !self.site.is_alone()) {
             self.site.remember(*site);
             self.obey_wishes();
         }
         for text in memo.widened {
             self.widen_scope_by(&text);
+        }
+    }
+
+    /// A run that has not ended gave a sign of itself.
+    pub(super) fn touch_earlier_run(&mut self, at: Wall) {
+        if let Some((_, last)) = &mut self.earlier_run {
+            *last = at.max(*last);
+        }
+    }
+
+    /// It has ended then, whatever ended it.
+    pub(super) fn count_earlier_run(&mut self) {
+        if let Some((began, last)) = self.earlier_run.take() {
+            self.totals.elapsed_before = self.totals.elapsed_before.saturating_add(last.since(began));
         }
     }
 

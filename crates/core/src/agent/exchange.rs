@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::dispatch::unasked;
+use super::returning::Returning;
 use super::{Action, Agent, Due, Ticket};
 use crate::federation::{Batch, Federation, SiteEntry, SiteNumber};
 use crate::frontier::{Place, Wait};
@@ -111,6 +112,8 @@ pub struct OtherSite {
     pub name: String,
     /// It is the agent's own.
     pub is_home: bool,
+    /// It is lost for good.
+    pub is_gone: bool,
     /// Whether it took the last batch that this agent has sent there; unknown before the first.
     pub is_reached: Option<bool>,
     /// URLs that it has taken from this agent in this run.
@@ -122,18 +125,20 @@ pub struct OtherSite {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    federation: Federation,
+    pub(super) federation: Federation,
     /// By site; that to our own is not used.
     routes: Vec<Route>,
     posts: u64,
     /// Who waits until what came from another site is durable.
     calls: BTreeMap<Ticket, u64>,
+    pub(super) returning: Returning,
 }
 
 impl Exchange {
     fn new(federation: Federation) -> Exchange {
         let routes = federation.sites().map(|_| Route::default()).collect();
-        Exchange { federation, routes, posts: 0, calls: BTreeMap::new() }
+        let returning = Returning::default();
+        Exchange { federation, routes, posts: 0, calls: BTreeMap::new(), returning }
     }
 }
 
@@ -213,6 +218,7 @@ impl Agent {
 
     /// Sends what is to go now.
     pub(super) fn tend_exchange(&mut self, now: Now, out: &mut Vec<Action>) {
+        self.tend_returning(now, out);
         let Some(Exchange { federation, routes, posts, .. }) = self.exchange.as_deref_mut() else { return };
         if self.ended {
             return;
@@ -236,7 +242,7 @@ impl Agent {
 
     pub(super) fn next_exchange_wake(&self) -> Option<Mono> {
         let exchange = self.exchange.as_deref().filter(|_| !self.ended)?;
-        exchange.routes.iter().filter_map(Route::next_wake).min()
+        exchange.routes.iter().filter_map(Route::next_wake).chain(self.next_returning_wake()).min()
     }
 
     /// The sites of the federation.
@@ -245,6 +251,7 @@ impl Agent {
         let view = |((number, site), route): ((SiteNumber, &SiteEntry), &Route)| OtherSite {
             name: site.name.clone(),
             is_home: number == federation.me(),
+            is_gone: site.is_gone,
             is_reached: (route.failures > 0 || route.taken > 0).then_some(route.failures == 0),
             taken: route.taken,
             again_s: (route.failures > 0).then(|| route.not_before.since(now.mono).as_secs_f64()),
@@ -306,8 +313,10 @@ impl Agent {
     /// URLs that another site has found, and that are ours as far as it knows. What is not, or not in our scope, is left out:
     /// the other site need not be trusted.
     pub(super) fn on_batch(&mut self, call: u64, batch: Batch, out: &mut Vec<Action>) {
-        let is_our_list =
-            self.exchange.as_ref().is_some_and(|exchange| exchange.federation.list() == batch.list);
+        let federation = self.exchange.as_ref().map(|exchange| &exchange.federation);
+        let is_our_list = federation.is_some_and(|federation| federation.list() == batch.list);
+        // What is ours by now may have been given to a site that is gone.
+        let may_be_sent = federation.is_some_and(|federation| federation.gone().next().is_some());
         // One that was never let into its site would keep it to itself.
         let is_out = match self.site.is_shared() {
             true => self.site.held.is_empty(),
@@ -323,6 +332,7 @@ impl Agent {
             if self.other_site(&host).is_none() && self.may_follow(&url, &mut LeftOut::default()) {
                 // The user has named it elsewhere: that does not widen the scope here.
                 one.how = if one.how == How::Seed { How::Link } else { one.how };
+                one.how = if may_be_sent { one.how.returned() } else { one.how };
                 found.push(Found { url: url.into(), ..one });
             }
         }

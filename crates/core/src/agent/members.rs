@@ -588,6 +588,7 @@ impl Agent {
                 self.released(*to, tokens, out);
                 self.site.outbox.moves(self.site.me(), *to);
             }
+            Record::Returned { version } => self.recall_returned(*version),
             Record::Recovered(recovered) => {
                 self.site.take_recovered(recovered);
                 self.are_recovered();

@@ -23,6 +23,7 @@ mod namesakes;
 mod outbox;
 mod post;
 mod recovery;
+mod returning;
 mod rules;
 mod settle;
 mod shared;
@@ -252,6 +253,7 @@ impl Agent {
             Record::Seeds(found) => self.widen_scope(found),
             Record::Arrived(arrived) => self.widen_scope(&arrived.found),
             Record::Moved { .. } | Record::Copied { .. } => {}
+            Record::Returned { version } => self.recall_returned(*version),
             Record::Members(_) | Record::Tokens(_) | Record::Released { .. } | Record::Recovered(_) => {
                 self.site.replay(record);
             }
@@ -295,6 +297,7 @@ impl Agent {
         }
         self.write_own(Record::RunStarted { at: now.wall }, out);
         self.start_site(now, out);
+        self.begin_returning(out);
         self.dispatch(now, out);
     }
 
@@ -327,7 +330,7 @@ impl Agent {
                 self.on_exported(to, handover, moved, next, now, out);
             }
             Event::Reread { records, next } => self.on_reread(records, next, now, out),
-            Event::LookedBack { asked, looked, next } => self.on_looked_back(asked, looked, next, now),
+            Event::LookedBack { asked, looked, next } => self.on_looked_back(asked, looked, next, now, out),
             Event::Posted { post, taken } => self.on_posted(post, taken, now, out),
             Event::Batch { call, batch } => self.on_batch(call, *batch, out),
             Event::Shared(event) => self.on_shared(event, now, out),
@@ -519,18 +522,6 @@ impl Agent {
             (false, true) => self.given_up += 1,
             (true, false) => self.given_up = self.given_up.saturating_sub(1),
             _ => {}
-        }
-    }
-
-    fn touch_earlier_run(&mut self, at: Wall) {
-        if let Some((_, last)) = &mut self.earlier_run {
-            *last = at.max(*last);
-        }
-    }
-
-    fn count_earlier_run(&mut self) {
-        if let Some((began, last)) = self.earlier_run.take() {
-            self.totals.elapsed_before = self.totals.elapsed_before.saturating_add(last.since(began));
         }
     }
 

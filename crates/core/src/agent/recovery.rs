@@ -111,9 +111,8 @@ impl Agent {
     pub(super) fn look_after_recovery(&mut self, now: Now) {
         self.drop_targets(now);
         let has_lost = self.site.members.iter().any(|(_, member)| member.forgotten > 0);
-        let Some(until) = self.site.outbox.last.filter(|_| self.site.recovery.is_none() && has_lost) else {
-            return;
-        };
+        let may_begin = self.site.recovery.is_none() && has_lost && !self.is_returning();
+        let Some(until) = self.site.outbox.last.filter(|_| may_begin) else { return };
         let me = self.site.me();
         let mut targets: BTreeMap<AgentId, Partitions> = BTreeMap::new();
         for (partition, holder) in self.site.unrecovered() {
@@ -284,7 +283,13 @@ impl Agent {
         looked: Vec<(u64, Box<Record>, Option<Box<Answer>>)>,
         next: Option<u64>,
         now: Now,
+        out: &mut Vec<Action>,
     ) {
+        if self.is_returning() {
+            let records = looked.into_iter().map(|(_, record, _)| *record);
+            self.on_looked_back_for_sent(asked, records, next, now, out);
+            return;
+        }
         let Some(mut recovery) = self.site.recovery.take() else { return };
         if !matches!(recovery.reading, Reading::Asked(other) if other == asked) {
             // One that was given up had asked for it.

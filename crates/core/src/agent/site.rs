@@ -600,7 +600,7 @@ impl Agent {
             },
             is_delivering: match &site.shared {
                 Some(shared) => !shared.post.is_empty(),
-                None => !site.outbox.is_empty(),
+                None => !site.outbox.is_empty() || self.is_returning(),
             },
             sites: self.other_sites(now),
             turns: site.turns.len(),

@@ -5,7 +5,7 @@ use std::{
     fs::{self, File, OpenOptions},
     net::{Ipv4Addr, SocketAddrV4, TcpListener},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -122,6 +122,13 @@ impl Agents {
         command.stdout(File::create(agent.config.with_extension("json"))?);
         agent.running = Some(Running::start(&mut command)?);
         Ok(())
+    }
+
+    /// `nephila federation forget`: another site will not come back.
+    pub(super) fn forget_site(&self, site: &str, list: &Path) -> anyhow::Result<ExitStatus> {
+        let mut command = Command::new(&self.nephila);
+        command.args(["federation", "forget", site, "--list"]).arg(list).stdout(Stdio::null());
+        Ok(command.status()?)
     }
 
     /// SIGKILL. False if it had ended by itself.

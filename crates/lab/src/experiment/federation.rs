@@ -50,6 +50,8 @@ pub struct FederationOptions {
     pub bits_per_s: u64,
     /// How long the last site is cut off from the others, from when half of the pages were asked for; zero for not at all.
     pub cut: Duration,
+    /// Take the last site away for good when a third of the pages were asked for.
+    pub lose: bool,
     /// Crawl as one site that is stretched over all places too, and compare: there each URL belongs to a place, by its hash, and
     /// is sent as often as it is found.
     pub compare: bool,
@@ -68,6 +70,7 @@ impl Default for FederationOptions {
             round_trip: Duration::from_millis(80),
             bits_per_s: 20_000_000,
             cut: Duration::ZERO,
+            lose: false,
             compare: false,
             limit: Duration::from_secs(1_200),
         }
@@ -83,6 +86,8 @@ struct Measured {
     /// Bytes of each way, there and back.
     ways: Vec<(usize, usize, (u64, u64))>,
     sent: u64,
+    /// Pages that a lost site had fetched.
+    fetched_by_lost: Option<u64>,
     disorderly: Vec<String>,
 }
 
@@ -143,21 +148,23 @@ fn crawl(setup: &Setup, options: &FederationOptions, stretched: bool) -> anyhow:
     let mut sites = Sites::found(setup, &plan, place.path(), &web)?;
     let began = Instant::now();
     sites.start()?;
-    work(setup, options, &mut sites, &web, began)?;
+    let fetched_by_lost = work(setup, options, &mut sites, &web, began)?;
     let ways = sites.bytes();
     let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.sent());
     let disorderly = sites.end()?;
-    Ok(Measured { seconds: verdict.elapsed_s, verdict, seen, ways, sent, disorderly })
+    Ok(Measured { seconds: verdict.elapsed_s, verdict, seen, ways, sent, fetched_by_lost, disorderly })
 }
 
-/// Waits until all is crawled, and cuts the last site off meanwhile if that is wanted.
+/// Waits until all is crawled, and cuts the last site off meanwhile, or takes it away, if that is wanted. Says how many pages the
+/// latter had fetched.
 fn work(
     setup: &Setup,
     options: &FederationOptions,
     sites: &mut Sites,
     web: &Web,
     began: Instant,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<u64>> {
+    let mut lost = None;
     let half = u64::from(options.hosts) * u64::from(options.pages) / 2;
     let mut cut: Option<Instant> = None;
     let mut is_over = options.cut.is_zero();
@@ -181,21 +188,33 @@ fn work(
             }
             _ => {}
         }
+        if options.lose && lost.is_none() && web.seen().requests >= half * 2 / 3 {
+            lost = Some(sites.lose(options.sites - 1)?);
+            setup.say("the last site is lost for good, and the others know");
+            continue;
+        }
+        let is_over = is_over && options.lose == lost.is_some();
         quiet = if unfinished.is_none() && is_over { quiet + 1 } else { 0 };
     }
-    Ok(())
+    Ok(lost)
 }
 
 fn report(measured: &Measured, outcome: &mut Outcome) {
     let Measured { verdict, seen, sent, disorderly, .. } = measured;
     outcome.equal("coverage", 1.0, verdict.coverage);
-    let overlap = seen.overlap as f64 / seen.requests.max(1) as f64;
+    // What a lost site had fetched nobody else has.
+    let again = measured.fetched_by_lost.unwrap_or_default();
+    let overlap = seen.overlap.saturating_sub(again) as f64 / seen.requests.max(1) as f64;
     outcome.bar("overlap", format!("< {OVERLAP_MAX}"), format!("{overlap:.4}"), overlap < OVERLAP_MAX);
     outcome.none("politeness violations", verdict.violations_total, &[]);
     let each = measured.bytes() as f64 / (*sent).max(1) as f64;
     let what = "bytes between sites a foreign URL delivered";
     outcome.bar(what, format!("<= {BYTES_MAX}"), format!("{each:.2}"), each <= BYTES_MAX && *sent > 0);
     outcome.none("agents that did not end in order", disorderly.len() as u64, disorderly);
+    if let Some(fetched) = measured.fetched_by_lost {
+        outcome.figure("fetched_by_the_lost_site", fetched);
+        outcome.figure("fetched_again", seen.overlap);
+    }
     outcome.figure("seconds", measured.seconds);
     outcome.figure("requests", seen.requests);
     outcome.figure("urls_sent", *sent);

@@ -1,8 +1,13 @@
 //! Several sites of agents on this machine, each with an authority of its own, and the emulated wide area between them.
 
-use std::{fmt::Write as _, fs, path::Path, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use nephila_node::control::Request;
 use serde_json::Value;
 
@@ -40,7 +45,11 @@ struct WayTo {
 
 /// All sites.
 pub(crate) struct Sites {
+    dir: PathBuf,
+    names: Vec<String>,
     sites: Vec<Agents>,
+    /// The one that is lost for good.
+    lost: Option<usize>,
     ways: Vec<WayTo>,
     /// Carries what passes between them.
     _wan: Wan,
@@ -84,7 +93,8 @@ impl Sites {
             }
             fs::write(dir.join(name).join("federation.toml"), list)?;
         }
-        Ok(Sites { sites, ways, _wan: wan })
+        let (dir, names) = (dir.to_owned(), plan.names.to_vec());
+        Ok(Sites { dir, names, sites, lost: None, ways, _wan: wan })
     }
 
     /// Starts all agents, and waits until those of each site have found each other.
@@ -101,7 +111,8 @@ impl Sites {
             let ended = site.ended()?;
             ensure!(ended.is_empty(), "an agent ended by itself: {}", ended.join("\n"));
         }
-        Ok(self.sites.iter().find_map(Agents::unfinished))
+        let left = self.sites.iter().enumerate().filter(|(site, _)| Some(*site) != self.lost);
+        Ok(left.map(|(_, site)| site).find_map(Agents::unfinished))
     }
 
     /// Cuts a site off from all others, or lets it be reached again.
@@ -109,6 +120,32 @@ impl Sites {
         for way in self.ways.iter().filter(|way| way.from == site || way.to == site) {
             way.relays.iter().for_each(|relay| relay.cut(is_cut));
         }
+    }
+
+    /// Takes a site away for good: its agents are killed, the operators of all others write that it is gone, and start theirs
+    /// again. Says how many pages it had fetched.
+    pub(crate) fn lose(&mut self, site: usize) -> anyhow::Result<u64> {
+        let pages = |status: Option<Value>| status.and_then(|status| status["totals"]["pages"].as_u64());
+        let lost = &mut self.sites[site];
+        // One of its agents answers for all.
+        let fetched = pages(lost.running().find_map(|index| lost.ask(index, &Request::Status)));
+        for index in 0..lost.list.len() {
+            lost.kill(index)?;
+        }
+        let name = self.names[site].clone();
+        let others: Vec<usize> = (0..self.sites.len()).filter(|other| *other != site).collect();
+        for other in others {
+            let list = self.dir.join(&self.names[other]).join("federation.toml");
+            let agents = &mut self.sites[other];
+            let forgets = agents.forget_site(&name, &list)?;
+            ensure!(forgets.success(), "nephila federation forget: {forgets}");
+            let ended = agents.end()?;
+            ensure!(ended.is_empty(), "agents did not end in order: {}", ended.join("\n"));
+            (0..agents.list.len()).try_for_each(|index| agents.start(index))?;
+            agents.wait_for_site(BEGIN_MAX)?;
+        }
+        self.lost = Some(site);
+        fetched.context("the site that is to be lost does not answer")
     }
 
     /// Bytes from one site to another that went there and came back.

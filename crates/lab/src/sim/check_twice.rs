@@ -40,6 +40,11 @@ impl Twice {
         }
     }
 
+    /// Agents were lost with all that they had: what they fetched may be fetched again.
+    pub(super) fn lost(&mut self, its: &dyn Fn(Exchange) -> bool) {
+        self.answered.retain(|_, (exchange, _)| !its(*exchange));
+    }
+
     /// A process has ended; `its` says which requests were its.
     pub(super) fn crashed(&mut self, crash: Crash, its: &dyn Fn(Exchange) -> bool) {
         let before = self.answered.len();

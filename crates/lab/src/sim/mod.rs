@@ -103,11 +103,14 @@ pub enum SiteBug {
     TrustsSilence,
     /// In a federation: what another site has sent is said to be durable before it is.
     AnswersEarly,
+    /// In a federation: nobody finds again what a lost site had been given.
+    KeepsNoRecords,
 }
 
 impl SiteBug {
     /// Those that are for federations,
-    pub const FEDERATED: [SiteBug; 2] = [SiteBug::TrustsSilence, SiteBug::AnswersEarly];
+    pub const FEDERATED: [SiteBug; 3] =
+        [SiteBug::TrustsSilence, SiteBug::AnswersEarly, SiteBug::KeepsNoRecords];
     /// and all others.
     pub const ALL: [SiteBug; 5] = [
         SiteBug::LosesOutboxes,
@@ -242,11 +245,13 @@ pub const SITE_STATES: [&str; 15] = [
 ];
 
 /// The same for federations of sites.
-pub const FEDERATION_STATES: [&str; 5] = [
+pub const FEDERATION_STATES: [&str; 7] = [
+    "URLs found again that a lost site had",
     "a batch for another site",
     "a batch that was not taken",
     "a batch that was sent again",
     "a handover with URLs of other sites",
+    "a site lost for good",
     "killed with URLs on their way to another site",
 ];
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use nephila_core::federation::{Federation, ListId, NotAFederation, SiteEntry};
+use nephila_core::federation::{Federation, NotAFederation, SiteEntry};
 use serde::Deserialize;
 
 use super::Config;
 use super::site::PeerAddress;
+use crate::directory::write_atomically;
 use crate::peers::{Identity, Name};
 
 /// The largest such file.
@@ -28,6 +29,22 @@ pub enum FederationError {
     /// Its sites are none.
     #[error("{} is not a list of sites (docs/federation.md)", .0.display())]
     NotSites(PathBuf, #[source] NotAFederation),
+    /// It cannot be changed by a program.
+    #[error(
+        "{path} was not changed: write `version = {version}` and `gone = [{gone}]` at its beginning yourself",
+        path = .path.display()
+    )]
+    Unchanged {
+        /// The file.
+        path: PathBuf,
+        /// The version that it should have.
+        version: u64,
+        /// The sites that are gone, in quotes.
+        gone: String,
+    },
+    /// It cannot be written.
+    #[error("cannot write {}", .0.display())]
+    Write(PathBuf, #[source] std::io::Error),
     /// This site is not in it.
     #[error("{path} does not list the site {site}, which this agent's certificate names", path = .0.display(), site = .1)]
     NotListed(PathBuf, Name),
@@ -38,6 +55,9 @@ pub enum FederationError {
 #[serde(deny_unknown_fields)]
 struct Written {
     version: u64,
+    /// Sites that are lost for good.
+    #[serde(default)]
+    gone: Vec<String>,
     site: Vec<WrittenSite>,
     #[serde(default)]
     pinned: BTreeMap<String, String>,
@@ -71,18 +91,52 @@ impl Config {
 }
 
 impl FederationFile {
-    /// Which list it is.
-    pub fn list(&self) -> ListId {
-        self.federation.list()
+    /// The sites.
+    pub fn federation(&self) -> &Federation {
+        &self.federation
     }
 
     /// Reads the list for an agent of this site.
     pub(crate) fn read(path: &Path, me: &Name) -> Result<FederationFile, FederationError> {
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
-            .map_err(|error| FederationError::Read(path.to_owned(), error))?;
-        FederationFile::parse(&text, path, me)
+        FederationFile::parse(&read_text(path)?, path, me)
+    }
+
+    /// Has a list say that a site is lost for good, in its next version. Says which version that is.
+    pub fn forget(path: &Path, site: &Name) -> Result<u64, FederationError> {
+        let text = read_text(path)?;
+        let wrong = |why: String| FederationError::NotAList(path.to_owned(), why);
+        let written: Written = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let is_left =
+            |other: &&WrittenSite| other.name != site.as_str() && !written.gone.contains(&other.name);
+        let left = written.site.iter().find(is_left);
+        let left = left.ok_or_else(|| wrong(format!("without {site} no site would be left in it")))?;
+        let me: Name = left.name.parse().map_err(|error| wrong(format!("{error}")))?;
+        FederationFile::parse(&text, path, &me)?;
+        if !written.site.iter().any(|other| other.name == site.as_str()) {
+            return Err(FederationError::NotListed(path.to_owned(), site.clone()));
+        }
+        if written.gone.iter().any(|gone| gone == site.as_str()) {
+            return Err(wrong(format!(
+                "{site} is gone already, since version {} or before",
+                written.version
+            )));
+        }
+        let version = written.version.saturating_add(1);
+        let gone = written.gone.iter().map(String::as_str).chain([site.as_str()]);
+        let gone = gone.map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let changed = with_head(&text, &[("version", version.to_string()), ("gone", format!("[{gone}]"))]);
+        // It may have been written in a way that this does not know.
+        let is_right = toml::from_str::<Written>(&changed).is_ok_and(|read| {
+            let all_gone = read.gone.len() == written.gone.len() + 1
+                && read.gone.last().is_some_and(|last| last == site.as_str());
+            (read.version, read.site.len(), all_gone) == (version, written.site.len(), true)
+        });
+        if !is_right {
+            return Err(FederationError::Unchanged { path: path.to_owned(), version, gone });
+        }
+        write_atomically(path, changed.as_bytes())
+            .map_err(|error| FederationError::Write(path.to_owned(), error))?;
+        Ok(version)
     }
 
     fn parse(text: &str, path: &Path, me: &Name) -> Result<FederationFile, FederationError> {
@@ -101,7 +155,12 @@ impl FederationFile {
                 let base = path.parent().unwrap_or(Path::new("."));
                 authorities.push((parsed, base.join(ca)));
             }
-            sites.push(SiteEntry { name, gateways });
+            let is_gone = written.gone.contains(&name);
+            sites.push(SiteEntry { name, gateways, is_gone });
+        }
+        let is_listed = |name: &String| sites.iter().any(|site| site.name == *name);
+        if let Some(other) = written.gone.iter().find(|name| !is_listed(name)) {
+            return Err(wrong(format!("gone: {other:?} is not in the list: it has to stay there")));
         }
         if sites.len() == 1 && sites[0].name == me.as_str() {
             return Err(wrong("it lists no other site".to_owned()));
@@ -123,6 +182,33 @@ impl FederationFile {
         let federation = if written.stretched { federation.stretched() } else { federation };
         Ok(FederationFile { path: path.to_owned(), federation, authorities })
     }
+}
+
+fn read_text(path: &Path) -> Result<String, FederationError> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
+        .map_err(|error| FederationError::Read(path.to_owned(), error))?;
+    Ok(text)
+}
+
+/// The same file with these values before its first table, each on a line of its own, and all else as it was.
+fn with_head(text: &str, values: &[(&str, String)]) -> String {
+    let (mut lines, mut left) = (Vec::new(), values.to_vec());
+    let mut in_head = true;
+    for line in text.lines() {
+        in_head &= !line.trim_start().starts_with('[');
+        let key = line.split_once('=').map(|(key, _)| key.trim()).filter(|_| in_head);
+        match left.iter().position(|(name, _)| Some(*name) == key) {
+            Some(at) => {
+                let (name, value) = left.remove(at);
+                lines.push(format!("{name} = {value}"));
+            }
+            None => lines.push(line.to_owned()),
+        }
+    }
+    let new = left.into_iter().map(|(name, value)| format!("{name} = {value}"));
+    new.chain(lines).map(|line| line + "\n").collect()
 }
 
 #[cfg(test)]
@@ -174,9 +260,44 @@ mod tests {
             ("[\"Paris.example:7947\"]", "[]", "paris", "gateways of paris: list 1 to 64"),
             ("name = \"lima\"", "name = \"Lima\"", "paris", "\"Lima\" is not a name"),
             ("gateways", "gateway", "paris", "unknown field `gateway`"),
+            ("version = 3", "version = 3\ngone = [\"oslo\"]", "paris", "\"oslo\" is not in the list"),
+            ("version = 3", "version = 3\ngone = [\"paris\"]", "paris", "is gone by this list"),
         ] {
             let said = parse(&GOOD.replacen(from, to, 1), me).unwrap_err();
             assert!(said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_site_is_forgotten_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("list.toml");
+        let forget = |text: &str, site: &str| {
+            std::fs::write(&path, text).unwrap();
+            let version = FederationFile::forget(&path, &site.parse().unwrap());
+            version.map(|version| (version, std::fs::read_to_string(&path).unwrap()))
+        };
+        let three = format!("# ours\n{GOOD}")
+            .replace("[pinned]", "[[site]]\nname = \"oslo\"\ngateways = [\"o:1\"]\nca = \"o.pem\"\n[pinned]");
+        let (version, text) = forget(&three, "lima").unwrap();
+        assert_eq!((version, &text[..50]), (4, "gone = [\"lima\"]\n# ours\n\nversion = 4\n        [[site"));
+        let list = FederationFile::parse(&text, &path, &"paris".parse().unwrap()).unwrap();
+        assert_eq!(list.federation.gone().collect::<Vec<_>>(), ["lima"]);
+        let (version, text) = forget(&text, "oslo").unwrap();
+        assert!(version == 5 && text.starts_with("gone = [\"lima\", \"oslo\"]\n"), "{text}");
+        for (text, site, expected) in [
+            (&*text, "lima", "lima is gone already"),
+            (&*text, "paris", "without paris no site would be left"),
+            (GOOD, "oslo", "does not list the site oslo"),
+            (
+                &GOOD.replace("version = 3", "\"version\" = 3"),
+                "lima",
+                "write `version = 4` and `gone = [\"lima\"]`",
+            ),
+        ] {
+            let said = forget(text, site).unwrap_err().to_string();
+            assert!(said.contains(expected), "{said}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is changed");
         }
     }
 }

@@ -107,8 +107,9 @@ pub enum DirectoryError {
     },
     /// The list of sites is not the one that it began with.
     #[error(
-        "the crawl in {} has begun with another list of sites (version and digest {was}), and that cannot be changed yet: \
-         go on with that list, or begin in another directory with `out`",
+        "the crawl in {} has another list of sites (version and digest {was}, before any was gone), and of that nothing can be \
+         changed yet but that sites are gone, by a later version (`nephila federation forget`): go on with that list, or begin \
+         in another directory with `out`",
         .dir.display()
     )]
     OtherFederation {

@@ -175,7 +175,9 @@ mod tests {
     }
 
     fn federation(me: &str, version: u64, gateway: &str) -> Federation {
-        let site = |name: &str| SiteEntry { name: name.to_owned(), gateways: vec![gateway.to_owned()] };
+        let gateways = vec![gateway.to_owned()];
+        let site =
+            |name: &str| SiteEntry { name: name.to_owned(), gateways: gateways.clone(), is_gone: false };
         Federation::new(version, vec![site("paris"), site("lima")], me, []).unwrap()
     }
 

@@ -567,17 +567,6 @@ impl Frontier {
         Ok(())
     }
 
-    /// The same when records are folded again. True if it cannot be said at once whether the URL was known: then the figures
-    /// of its host are right only after [`Frontier::decide_host`].
-    pub fn settle_again(&mut self, place: u64, settled: &Settled) -> Result<bool> {
-        let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(false) };
-        let key = Key::new(self.key_of(&host), fingerprint);
-        self.sieve.prepare(&self.blocks, &key)?;
-        let uncertain = self.sieve.is_uncertain(&key);
-        self.settle(place, settled)?;
-        Ok(uncertain)
-    }
-
     /// How far a URL has come, and the place of the record that says so or that it was found in; `None` if it is not known.
     pub fn look_up(&mut self, url: &Url) -> Result<Option<(Progress, u64)>> {
         let host_key = self.key_of(&Host::of(url));

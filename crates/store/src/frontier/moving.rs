@@ -208,6 +208,17 @@ impl Frontier {
         Ok(true)
     }
 
+    /// The same when records are folded again. True if it cannot be said at once whether the URL was known: then the figures
+    /// of its host are right only after [`Frontier::decide_host`].
+    pub fn settle_again(&mut self, place: u64, settled: &Settled) -> Result<bool> {
+        let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(false) };
+        let key = Key::new(self.key_of(&host), fingerprint);
+        self.sieve.prepare(&self.blocks, &key)?;
+        let uncertain = self.sieve.is_uncertain(&key);
+        self.settle(place, settled)?;
+        Ok(uncertain)
+    }
+
     fn stage(&mut self, key: HostKey, fingerprint: Fingerprint) -> Result<Option<Stage>> {
         let value = self.sieve.get(&self.blocks, &Key::new(key, fingerprint))?;
         Ok(value.map(|value| value.stage))

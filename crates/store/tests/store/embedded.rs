@@ -483,10 +483,7 @@ fn what_was_sent_is_known_until_it_is_returned() {
         assert_eq!(figures(store), (2, 1));
         let known = store.find(&url(page)).unwrap().unwrap().0;
         assert!(matches!(known.state, KnownState::Queued), "{:?}", known.state);
-        let mut again = match disk {
-            Some(disk) => Some(open(Arc::new(disk.kill()), NO_LIMITS).unwrap().0),
-            None => None,
-        };
+        let mut again = disk.map(|disk| open(Arc::new(disk.kill()), NO_LIMITS).unwrap().0);
         let store = again.as_mut().unwrap_or(store);
         assert_eq!(figures(store), (2, 1));
         let due = store.take(&a, 9, false, Wall(0)).unwrap().due;

@@ -35,7 +35,9 @@ impl Sim<'_> {
             counted.map_err(|error| (Promise::NothingLost, error.to_string()))?;
         }
         let mut open = 0;
-        let is_done = (0..self.stations.len()).all(|index| {
+        let is_left = |index: &usize| !self.stations[*index].is_gone;
+        let left: Vec<usize> = (0..self.stations.len()).filter(is_left).collect();
+        let is_done = left.into_iter().all(|index| {
             let clock = self.clock(index);
             self.stations[index].process.as_mut().is_some_and(|process| {
                 let status = process.agent.status(clock);
@@ -115,7 +117,9 @@ impl Sim<'_> {
             for station in self.stations.iter_mut().filter(|station| station.is_home(url)) {
                 let Some(process) = &mut station.process else { continue };
                 match check_lost::state(&mut process.store, url).map_err(&lost)? {
-                    Some(KnownState::Settled(settled)) => found = Some(settled),
+                    Some(KnownState::Settled(settled)) if check_lost::is_done(&settled.outcome) => {
+                        found = Some(settled);
+                    }
                     Some(KnownState::Elsewhere { .. }) => is_seen |= holds(process, url),
                     None => {}
                     Some(other) if holds(process, url) => {

@@ -10,6 +10,7 @@ use nephila_core::federation::{Batch, Federation, SiteEntry};
 
 use super::super::SiteBug;
 use super::super::driver::Broken;
+use super::super::levels::{Crash, Exchange};
 use super::super::random::Random;
 use super::super::web::{HostPlan, Plan};
 use super::faults::Fault;
@@ -36,12 +37,18 @@ fn site_name(site: usize) -> String {
     format!("site-{site}")
 }
 
+/// The number of the site whose list it is.
+fn home(federation: &Federation) -> usize {
+    let sites = federation.sites().take_while(|(number, _)| *number != federation.me());
+    sites.count()
+}
+
 /// Divides agents among sites, and hosts among them. Some sites begin with all of their agents, others with all but one.
 pub(super) fn found(seed: u64, plan: &Plan, stations: &mut [Station], random: &mut Random) {
     let sites = 2 + random.below(2) as usize;
     let homes: Vec<usize> = (0..stations.len()).map(|index| index % sites).collect();
     let names: Vec<String> = stations.iter().map(|station| station.site.name.clone()).collect();
-    let federations = of_plan(seed, plan, &homes, &names);
+    let federations = of_plan(seed, plan, &homes, &names, None);
     for (home, federation) in federations.iter().enumerate() {
         let its = names.iter().zip(&homes).filter(|(_, other)| **other == home);
         let mut peers: Vec<String> = its.map(|(name, _)| name.clone()).collect();
@@ -55,23 +62,35 @@ pub(super) fn found(seed: u64, plan: &Plan, stations: &mut [Station], random: &m
     }
 }
 
-/// The federation as each of its sites knows it. `homes` says which site an agent is of, `names` what it is called.
-fn of_plan(seed: u64, plan: &Plan, homes: &[usize], names: &[String]) -> Vec<Federation> {
+/// The federation as each of its sites knows it, or as those know it that are left when one is gone. `homes` says which site an
+/// agent is of, `names` what it is called.
+fn of_plan(
+    seed: u64,
+    plan: &Plan,
+    homes: &[usize],
+    names: &[String],
+    gone: Option<usize>,
+) -> Vec<Federation> {
     let sites = homes.iter().max().map_or(0, |last| last + 1);
     let entries: Vec<SiteEntry> = (0..sites)
         .map(|site| {
             let its = homes.iter().zip(names).filter(|(home, _)| **home == site);
-            SiteEntry { name: site_name(site), gateways: its.map(|(_, name)| name.clone()).collect() }
+            let gateways = its.map(|(_, name)| name.clone()).collect();
+            SiteEntry { name: site_name(site), gateways, is_gone: gone == Some(site) }
         })
         .collect();
     let mut random = Random::fork(seed, "sites of hosts");
-    let drawn: Vec<usize> = plan.hosts.iter().map(|_| random.below(sites as u64) as usize).collect();
+    let mut drawn: Vec<usize> = plan.hosts.iter().map(|_| random.below(sites as u64) as usize).collect();
+    for site in drawn.iter_mut().filter(|site| Some(**site) == gone) {
+        *site = (*site + 1 + random.below(sites as u64 - 1) as usize) % sites;
+    }
     let groups = groups(plan);
     let pins = || {
         let pin = |(host, group): (&HostPlan, &usize)| (host.name.clone(), site_name(drawn[*group]));
         plan.hosts.iter().zip(&groups).map(pin).collect::<Vec<_>>()
     };
-    let federation = |site| Federation::new(1, entries.clone(), &site_name(site), pins());
+    let version = if gone.is_some() { 2 } else { 1 };
+    let federation = |site| Federation::new(version, entries.clone(), &site_name(site), pins());
     (0..sites).filter_map(|site| federation(site).ok()).collect()
 }
 
@@ -110,12 +129,7 @@ pub(super) fn cuts(seed: u64, stations: &[Station], within: Duration) -> Vec<(Du
     let cut = |_| {
         let at = Duration::from_millis(random.below(within.as_millis() as u64));
         let cut_off = random.below(sites) as usize;
-        let is_cut_off = |station: &Station| {
-            station
-                .federation
-                .as_ref()
-                .is_some_and(|federation| federation.site(federation.me()).name == site_name(cut_off))
-        };
+        let is_cut_off = |station: &Station| station.federation.as_ref().map(home) == Some(cut_off);
         let bits = stations.iter().enumerate().filter(|(_, station)| is_cut_off(station));
         let side = bits.fold(0, |side, (index, _)| side | 1 << index);
         (at, Fault::Cut { side, lasts: Duration::from_secs(10 + random.below(590)) })
@@ -123,7 +137,57 @@ pub(super) fn cuts(seed: u64, stations: &[Station], within: Duration) -> Vec<(Du
     (0..3).map(cut).collect()
 }
 
+/// Within this time of the loss of a site all others have a list without it.
+pub(super) const RELISTED: Duration = Duration::from_secs(600);
+
+/// In some runs a site is lost for good: which one, and when. Never the first, which alone knows the seeds.
+pub(super) fn loss(seed: u64, sites: usize, within: Duration) -> Option<(Duration, usize)> {
+    let mut random = Random::fork(seed, "lost sites");
+    let site = 1 + random.below((sites as u64).saturating_sub(1).max(1)) as usize;
+    // Much of the crawl has to be done again.
+    let at = Duration::from_millis(random.below(within.as_millis() as u64 / 2));
+    (sites > 1 && random.percent(30)).then_some((at, site))
+}
+
 impl Sim<'_> {
+    /// All agents of a site are lost with their disks. Some time later the others are told, one after the other.
+    pub(super) fn lose_site(&mut self, site: usize) {
+        let is_its = |station: &Station| station.federation.as_ref().map(home) == Some(site);
+        let (lost, left): (Vec<usize>, Vec<usize>) =
+            (0..self.stations.len()).partition(|index| is_its(&self.stations[*index]));
+        self.trace.note(self.now, format_args!("site {site} is lost"));
+        let settled: Vec<String> = self.lost.settled().cloned().collect();
+        for url in settled.iter().filter(|url| lost.iter().any(|index| self.stations[*index].is_home(url))) {
+            self.lost.taken_back(url);
+        }
+        for index in &lost {
+            self.crash(*index, Crash::Kill, Duration::ZERO);
+            self.stations[*index].is_gone = true;
+        }
+        let its = |exchange: Exchange| self.owners.asked_by(exchange).is_some_and(|of| lost.contains(&of));
+        self.twice.lost(&its);
+        self.polite.lost();
+        self.reach("a site lost for good");
+        let begins = self.random.below(300);
+        for index in left {
+            let wait = Duration::from_secs(begins + self.random.below(100));
+            self.after(wait, Happening::Relist(index, site));
+        }
+    }
+
+    /// An agent starts with the list of sites in which one is gone.
+    pub(super) fn relist(&mut self, index: usize, gone: usize) {
+        let homes = self.stations.iter().filter_map(|station| station.federation.as_ref());
+        let homes: Vec<usize> = homes.map(home).collect();
+        let names: Vec<String> = self.stations.iter().map(|station| station.site.name.clone()).collect();
+        // Not by the hash: hosts that share an address stay together.
+        let lists = of_plan(self.seed, &self.plan, &homes, &names, Some(gone));
+        let is_its = |list: &&Federation| home(list) == homes[index];
+        self.stations[index].federation = lists.iter().find(is_its).cloned();
+        let back_after = Duration::from_millis(self.random.below(20_000));
+        self.crash(index, Crash::Kill, back_after);
+    }
+
     /// Whether two agents are of one site.
     pub(super) fn are_neighbours(&self, a: usize, b: usize) -> bool {
         let site = |index: usize| self.stations[index].federation.as_ref().map(Federation::me);

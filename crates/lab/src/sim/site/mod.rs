@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use nephila_core::agent::{Control, Event, FetchId, StopReason};
 use nephila_core::assign::partition_of;
+use nephila_core::federation::Federation;
 use nephila_core::settings::Settings;
 use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now, Wall};
@@ -79,6 +80,10 @@ enum Happening {
     Pause(bool),
     /// The same of a station that does.
     ForgetOnce(usize),
+    /// A site is lost with all that it had.
+    LoseSite(usize),
+    /// An agent gets the list of sites without that one.
+    Relist(usize, usize),
     Look,
 }
 
@@ -228,6 +233,10 @@ impl<'a> Sim<'a> {
             sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
             sim.after(at, Happening::Fault(fault));
         }
+        if let Some((at, site)) = federation::loss(seed, sim.sites(), FAULTS_FOR) {
+            sim.faults_end = sim.faults_end.max(Mono(0) + at + federation::RELISTED);
+            sim.after(at, Happening::LoseSite(site));
+        }
         sim.after(LOOK_EVERY, Happening::Look);
         if sim.random.percent(30) {
             let at = Duration::from_millis(sim.random.below(FAULTS_FOR.as_millis() as u64));
@@ -246,10 +255,11 @@ impl<'a> Sim<'a> {
         self.report
     }
 
-    /// How many sites there are.
+    /// How many sites there are, but for those that are lost.
     fn sites(&self) -> usize {
-        let federation = self.stations.iter().find_map(|station| station.federation.as_ref());
-        federation.map_or(1, |federation| federation.sites().len())
+        let federations = self.stations.iter().filter(|station| !station.is_gone);
+        let homes = federations.map(|station| station.federation.as_ref().map(Federation::me));
+        homes.collect::<BTreeSet<_>>().len()
     }
 
     /// What the clocks of an agent show.
@@ -339,6 +349,8 @@ impl<'a> Sim<'a> {
             Happening::Forget(lost) => self.forget(lost)?,
             Happening::Pause(wanted) => self.pause(wanted)?,
             Happening::ForgetOnce(away) => self.forget_once(away)?,
+            Happening::LoseSite(site) => self.lose_site(site),
+            Happening::Relist(index, gone) => self.relist(index, gone),
             Happening::Look => return self.look(),
         }
         Ok(false)

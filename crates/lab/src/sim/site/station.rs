@@ -10,7 +10,7 @@ use nephila_core::agent::{
 };
 use nephila_core::assign::{partition_of, partition_of_address};
 use nephila_core::federation::Federation;
-use nephila_core::record::{Failure, Found, Record};
+use nephila_core::record::{Arrived, Failure, Found, How, Record};
 use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
 use nephila_core::url::{AddressKey, Host, Url, identify};
@@ -59,6 +59,8 @@ pub(super) struct Station {
     pub(super) site: SiteSettings,
     /// The federation that the site is of.
     pub(super) federation: Option<Federation>,
+    /// It is lost for good, with its site.
+    pub(super) is_gone: bool,
     /// The last batch for another site, unless it was answered.
     pub(super) posting: Option<u64>,
     config: Config,
@@ -116,6 +118,7 @@ impl Station {
             back_after: None,
             site,
             federation: None,
+            is_gone: false,
             posting: None,
             config: config.clone(),
         }
@@ -162,7 +165,7 @@ impl Sim<'_> {
     pub(super) fn open(&mut self, index: usize) -> Result<(), Broken> {
         let clock = self.clock(index);
         let station = &mut self.stations[index];
-        if station.process.is_some() {
+        if station.process.is_some() || station.is_gone {
             return Ok(());
         }
         let config = &station.config;
@@ -295,7 +298,10 @@ impl Sim<'_> {
                     self.reach("journal read again for others");
                 }
                 Action::LookBack(asked @ LookBack { from, until, with_answers }) => {
-                    let (records, next) = process.store.kept_records(from, until).map_err(failed)?;
+                    let (mut records, next) = process.store.kept_records(from, until).map_err(failed)?;
+                    if self.bug == Some(SiteBug::KeepsNoRecords) {
+                        records.clear();
+                    }
                     let (looked, next) = if with_answers {
                         let reader = LookingBack::new(&self.stations[index].config);
                         let archive = directory::archive(Path::new(DIR));
@@ -568,6 +574,12 @@ impl Sim<'_> {
             match &*done.record {
                 Record::Released { tokens, .. } if !tokens.is_empty() => self.reach("tokens given up"),
                 Record::Members(_) => self.reach("the list of members changed"),
+                Record::Arrived(Arrived { from, found, .. })
+                    if *from == self.stations[index].site.me
+                        && found.iter().any(|found| matches!(found.how, How::Returned { .. })) =>
+                {
+                    self.reach("URLs found again that a lost site had");
+                }
                 Record::Tokens(tokens) => {
                     let has_changed = |host: &HostPlan| {
                         let kept = partition_of_address(AddressKey::of(host.address));
