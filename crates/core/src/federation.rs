@@ -16,8 +16,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
+use crate::agent::Cursor;
 use crate::limits::SITES_MAX;
 use crate::record::Found;
+use crate::site::{AgentId, Moved};
+use crate::time::Wall;
 use crate::url::Host;
 
 /// One of the sites, by its place in the list.
@@ -128,6 +131,11 @@ impl Federation {
         (site != self.me).then_some(site)
     }
 
+    /// Its version alone.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Which list it is.
     pub fn list(&self) -> ListId {
         let mut hash = Xxh3::new();
@@ -150,13 +158,6 @@ impl Federation {
         self.sites.iter().filter(|site| site.is_gone).map(|site| &*site.name)
     }
 
-    /// The same list as it was when no site was gone, in an earlier version.
-    pub fn before_losses(&self, version: u64) -> ListId {
-        let mut before = self.clone();
-        before.sites.iter_mut().for_each(|site| site.is_gone = false);
-        ListId { version, ..before.list() }
-    }
-
     /// Which site this is.
     pub fn me(&self) -> SiteNumber {
         self.me
@@ -175,6 +176,11 @@ impl Federation {
     /// The number of a site.
     pub fn find(&self, name: &str) -> Option<SiteNumber> {
         self.sites().find(|(_, site)| site.name == name).map(|(number, _)| number)
+    }
+
+    /// The name of the site that a host belongs to.
+    pub fn owner(&self, host: &Host) -> &str {
+        &self.site(self.site_of(host)).name
     }
 
     /// The site that a host belongs to.
@@ -216,6 +222,32 @@ pub struct Batch {
     pub list: ListId,
     /// The URLs.
     pub found: Vec<Found>,
+}
+
+/// What one site asks another before it asks a host that may have been the other's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The list of sites by which the host is the asker's.
+    pub list: ListId,
+    /// The host.
+    pub host: Host,
+    /// Where to go on, unless this is the beginning.
+    pub from: Option<Cursor>,
+}
+
+/// What the other knows of that host, or a part of it. It will not ask it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Release {
+    /// Whether the host was its own until now.
+    pub was_owner: bool,
+    /// Which of its agents says so,
+    pub agent: AgentId,
+    /// and when, by its calendar.
+    pub at: Wall,
+    /// What the host had asked for, and its URLs that are done or were tried.
+    pub moved: Moved,
+    /// Where to go on, unless this is the end.
+    pub next: Option<Cursor>,
 }
 
 #[cfg(test)]
@@ -313,7 +345,6 @@ mod tests {
         ] {
             assert!(other.list() != list && other.list().version == list.version);
         }
-        assert_eq!(federation(&["paris", "tokyo+"], &[("jp", "tokyo")]).before_losses(1), list);
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub const SCOPE_SEEDS_MAX: usize = 10_000;
 
 /// Sites of a federation.
 pub const SITES_MAX: usize = 256;
+/// Hosts that are claimed from other sites at a time.
+pub const CLAIMS_MAX: usize = 64;
+/// Questions of other sites about hosts that are with other agents of the site at a time.
+pub const RELAYED_MAX: usize = 256;
 
 /// URLs of a batch for another site, and those of the host that fills it.
 pub const POST_URLS_MAX: usize = 2_000;

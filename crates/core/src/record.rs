@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::frontier::HostMemo;
 use crate::site::{AgentId, Members, Moved, Token, Wishes};
 use crate::time::Wall;
 use crate::url::{AddressKey, Host, Origin};
@@ -72,6 +73,15 @@ pub enum Record {
     Returned {
         /// The version.
         version: u64,
+    },
+    /// A host that belongs to this site by this version of the list of sites is ours, with all that other sites knew of it.
+    Claimed {
+        /// The host.
+        host: Host,
+        /// The version.
+        version: u64,
+        /// What it had asked for when it was another's.
+        memo: Option<Box<HostMemo>>,
     },
     /// A record of another agent, which has archived what it is about. All that it says was known to the store that this one was
     /// copied from, and is told to this store otherwise.
@@ -197,14 +207,20 @@ pub enum How {
     Returned {
         /// It is a sitemap.
         is_sitemap: bool,
+        /// Attempts that it has used up there.
+        attempts: u8,
     },
 }
 
 impl How {
-    /// The same for a URL that another site had.
-    pub fn returned(self) -> How {
-        let is_sitemap = matches!(self, How::Sitemap | How::Returned { is_sitemap: true });
-        How::Returned { is_sitemap }
+    /// The same for a URL that another site had, and tried so often.
+    pub fn returned(self, attempts: u8) -> How {
+        match self {
+            How::Returned { is_sitemap, attempts: before } => {
+                How::Returned { is_sitemap, attempts: attempts.max(before) }
+            }
+            other => How::Returned { is_sitemap: other == How::Sitemap, attempts },
+        }
     }
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn run(matches: &ArgMatches, mistakes: Mistakes) -> Ended {
     let Told { config, seeds, identity, federation, out } = Told::read(matches, mistakes)?;
     let (mut directory, start, seeds) = Directory::open(&out, &config, &seeds)?;
     directory.name_agent(identity.agent().as_str())?;
-    directory.name_federation(federation.as_ref().map(FederationFile::federation))?;
+    directory.name_federation(federation.as_ref())?;
     let site = Site::open(&config, &directory, &seeds, identity, federation).map_err(anyhow::Error::from)?;
     let kind = if matches.get_flag("quiet") { Kind::Quiet } else { Kind::fitting() };
     let mut display = Display::new(kind, &config);

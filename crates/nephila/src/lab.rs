@@ -222,6 +222,7 @@ fn site_commands() -> [Command; 5] {
         .arg(option("pages", "N", "Pages of each, on average [default: 40]"))
         .arg(option("round-trip", "MS", "From one site to another and back, in milliseconds [default: 80]"))
         .arg(option("cut", "SECONDS", "Cut the last site off for so long [default: 0]"))
+        .arg(flag("change", "Give every third host another site when a third of the pages were asked for"))
         .arg(flag("lose", "Take the last site away for good when a third of the pages were asked for"))
         .arg(flag("compare", "Compare with one site that is stretched over all places")),
         experiment_command(
@@ -523,6 +524,7 @@ fn federation_options(matches: &ArgMatches, seed: u64) -> Result<FederationOptio
         )?),
         cut: Duration::from_secs(number(matches, "cut", 0)?),
         lose: matches.get_flag("lose"),
+        change: matches.get_flag("change"),
         compare: matches.get_flag("compare"),
         ..default
     })

@@ -423,7 +423,11 @@ impl Run {
                         Base::Shared(shared) => shared.write(job, now),
                     }
                 }
-                said @ (Action::Send { .. } | Action::Post { .. } | Action::Answer { .. }) => {
+                said @ (Action::Send { .. }
+                | Action::Post { .. }
+                | Action::Answer { .. }
+                | Action::Claim { .. }
+                | Action::Release { .. }) => {
                     if let Some(site) = &self.site {
                         site.perform(said);
                     }

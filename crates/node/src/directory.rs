@@ -8,7 +8,6 @@
 //! offers all of them again; those that are known cost nothing.
 
 mod error;
-mod sites;
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -17,16 +16,14 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use nephila_core::agent::StopReason;
-use nephila_core::federation::Federation;
 use nephila_core::settings::Private;
 use nephila_core::site::AgentId;
 use nephila_core::url::{Fingerprint, Host, Url};
 
 pub use error::DirectoryError;
-use sites::SitesRecord;
 
 use crate::config::table::SETTINGS;
-use crate::config::{Config, Layer, Mistakes, NOTES};
+use crate::config::{Config, FederationFile, Layer, Mistakes, NOTES};
 use crate::seeds;
 
 /// The version of the form of the directory.
@@ -81,7 +78,7 @@ pub struct Recorded {
     /// What its certificate called it. Earlier builds did not record that.
     agent_name: Option<String>,
     /// The list of sites that it had last.
-    sites: Option<SitesRecord>,
+    federation: Option<String>,
 }
 
 impl Recorded {
@@ -112,9 +109,9 @@ impl Recorded {
             read.inspect_err(|error| mistakes.add(error.to_string())).ok()
         });
         let agent_name = note("agent_name").map(str::to_owned);
-        let sites = SitesRecord::read(note);
+        let federation = note("federation").map(str::to_owned);
         match mistakes.check() {
-            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent, agent_name, sites }),
+            Ok(()) => Ok(Recorded { config, seeds, stop_reason, agent, agent_name, federation }),
             Err(mistakes) => Err(DirectoryError::Damaged { path, mistakes }),
         }
     }
@@ -276,7 +273,7 @@ pub struct Directory {
     settings: String,
     agent: Option<AgentId>,
     agent_name: Option<String>,
-    sites: Option<SitesRecord>,
+    federation: Option<String>,
     _lock: Lock,
 }
 
@@ -293,7 +290,7 @@ impl Directory {
         let lock = Lock::take(path)?;
         let (start, seeds) = plan(path, config, seeds)?;
         let settings = settings_text(config, &seeds);
-        let (agent, agent_name, sites) = match start {
+        let (agent, agent_name, federation) = match start {
             _ if !config.is_of_site() => (None, None, None),
             // The hash keys of the standard library are random.
             Start::New => {
@@ -302,11 +299,11 @@ impl Directory {
             }
             Start::Resume { .. } | Start::Finished => {
                 let recorded = Recorded::load(path)?;
-                (recorded.agent, recorded.agent_name, recorded.sites)
+                (recorded.agent, recorded.agent_name, recorded.federation)
             }
         };
         let path = path.to_owned();
-        let directory = Directory { path, settings, agent, agent_name, sites, _lock: lock };
+        let directory = Directory { path, settings, agent, agent_name, federation, _lock: lock };
         if start != Start::Finished {
             if seeds.len() > URLS_MAX {
                 let lines: String = seeds.iter().map(|seed| format!("{seed}\n")).collect();
@@ -332,15 +329,23 @@ impl Directory {
         }
     }
 
-    /// Records which list of sites the crawl has, if it may have that one.
-    pub fn name_federation(&mut self, federation: Option<&Federation>) -> Result<(), DirectoryError> {
-        if let Some(was) = self.sites.as_ref().filter(|was| !was.may_become(federation)) {
-            return Err(DirectoryError::OtherFederation {
-                dir: self.path.clone(),
-                was: was.list().to_owned(),
-            });
+    /// Records which list of sites the crawl has, if that may follow on the one that it had.
+    pub fn name_federation(&mut self, file: Option<&FederationFile>) -> Result<(), DirectoryError> {
+        let list = file.map_or("none".to_owned(), |file| file.federation().list().to_string());
+        if let Some(was) = self.federation.as_ref().filter(|was| **was != list) {
+            let version =
+                |list: &str| list.split_once('-').and_then(|(version, _)| version.parse::<u64>().ok());
+            let is_later = version(was).zip(version(&list)).is_some_and(|(was, is)| was < is);
+            let (dir, was) = (self.path.clone(), was.clone());
+            match file {
+                Some(file) if is_later => file.check_follows(&dir)?,
+                _ => return Err(DirectoryError::OtherFederation { dir, was }),
+            }
         }
-        self.sites = Some(SitesRecord::of(federation));
+        if let Some(file) = file {
+            file.keep(&self.path)?;
+        }
+        self.federation = Some(list);
         self.record(None)
     }
 
@@ -353,7 +358,7 @@ impl Directory {
         let ended = stop_reason.map(|reason| format!("stop_reason = \"{}\"\n", reason.name()));
         let agent = self.agent.map(|agent| format!("agent = \"{agent}\"\n"));
         let agent_name = self.agent_name.as_ref().map(|name| format!("agent_name = {name:?}\n"));
-        let sites = self.sites.as_ref().map(SitesRecord::text);
+        let federation = self.federation.as_ref().map(|list| format!("federation = {list:?}\n"));
         let version = env!("CARGO_PKG_VERSION");
         let how = match self.agent {
             Some(_) => {
@@ -366,7 +371,7 @@ impl Directory {
             self.settings,
             agent.unwrap_or_default(),
             agent_name.unwrap_or_default(),
-            sites.unwrap_or_default(),
+            federation.unwrap_or_default(),
             ended.unwrap_or_default()
         );
         self.replace(RECORD, &text)
@@ -481,9 +486,9 @@ pub(crate) fn turn(
     config: &Config,
 ) -> Result<Directory, DirectoryError> {
     let (settings, agent) = (settings_text(config, &recorded.seeds), recorded.agent);
-    let (agent_name, sites) = (recorded.agent_name.clone(), recorded.sites.clone());
+    let (agent_name, federation) = (recorded.agent_name.clone(), recorded.federation.clone());
     let path = path.to_owned();
-    let directory = Directory { path, settings, agent, agent_name, sites, _lock: lock };
+    let directory = Directory { path, settings, agent, agent_name, federation, _lock: lock };
     directory.record(recorded.stop_reason)?;
     Ok(directory)
 }

@@ -143,6 +143,7 @@ pub fn text(status: &Status, elapsed: Duration, health: Option<Health>) -> Strin
         ("failed_urls", "URLs that failed for good", totals.failed),
         ("disallowed_urls", "URLs that robots.txt forbids", totals.disallowed),
         ("sent_urls", "URLs that other sites have written down", totals.sent),
+        ("claimed_hosts", "Hosts that were other sites' and are this one's by a later list", totals.claimed),
         ("retries", "Attempts that are followed by another", totals.retries),
         ("received_bytes", "Bytes received, as on the wire", totals.bytes),
         ("requests", "Requests made, robots.txt and failed connections included", totals.requests),
@@ -193,6 +194,7 @@ pub fn text(status: &Status, elapsed: Duration, health: Option<Health>) -> Strin
         ("blocked", hosts.blocked),
         ("leaving", hosts.leaving),
         ("outgoing", hosts.outgoing),
+        ("claimed", hosts.claimed),
         ("away", hosts.away),
     ];
     page.many("hosts", "gauge", "Hosts by where they are", "place", places);

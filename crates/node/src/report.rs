@@ -611,7 +611,7 @@ const fn place(
     Place { name, one, many, count }
 }
 
-const PLACES: [Place; 13] = [
+const PLACES: [Place; 14] = [
     place("fetching", "being asked", "being asked", |hosts| hosts.fetching),
     place("ready", "ready", "ready", |hosts| hosts.ready),
     place("delay", "waiting for its delay", "waiting for their delay", |hosts| hosts.delay),
@@ -623,6 +623,9 @@ const PLACES: [Place; 13] = [
     place("blocked", "blocked", "blocked", |hosts| hosts.blocked),
     place("leaving", "about to be another agent's", "about to be other agents'", |hosts| hosts.leaving),
     place("outgoing", "of another site", "of other sites", |hosts| hosts.outgoing),
+    place("claimed", "waits for the site that had it", "wait for the sites that had them", |hosts| {
+        hosts.claimed
+    }),
     place("idle", "idle", "idle", |hosts| hosts.idle),
     place("away", "not in memory", "not in memory", |hosts| hosts.away),
 ];

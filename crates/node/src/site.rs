@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use nephila_core::agent::{Action, Agent, Event, Recipient};
+use nephila_core::federation::Federation;
 use nephila_core::scope::Scope;
 use nephila_core::settings::Settings;
 use nephila_core::site::{AgentId, Member, Message, SiteSettings};
@@ -19,7 +20,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::asking::{Answer, Ask};
-use crate::config::{Config, FederationFile, NoStore};
+use crate::config::{Config, FederationError, FederationFile, NoStore};
 use crate::directory::Directory;
 use crate::exchange::Exchange;
 use crate::peers::{Foreign, Identity, IdentityError, Inbox, Limits, Name, NotSent, Peer, Peers};
@@ -39,6 +40,9 @@ pub enum SiteError {
     /// An authority of another site cannot be used.
     #[error("an authority that {} names cannot be used: it is the `ca/ca.pem` that `nephila ca` made at that site", .0.display())]
     Authority(PathBuf, #[source] IdentityError),
+    /// A list of sites that it had before cannot be read.
+    #[error(transparent)]
+    Federation(#[from] FederationError),
     /// The store that its agents share cannot be spoken to as the settings say.
     #[error(transparent)]
     Store(#[from] NoStore),
@@ -84,8 +88,10 @@ pub struct Site {
     expires_soon: bool,
     peers: Peers<Envelope>,
     inbox: Inbox<Envelope>,
-    /// The other sites of its federation.
+    /// The other sites of its federation,
     exchange: Option<Exchange>,
+    /// and the lists of them that there were before.
+    earlier_lists: Vec<Federation>,
     questions: u64,
     pending: Pending,
     /// Where `peers` runs; taken when it ends.
@@ -114,6 +120,8 @@ impl Site {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("peers").enable_all().build();
         let runtime = runtime.map_err(SiteError::Start)?;
+        let earlier = federation.as_ref().map(|list| list.earlier(directory.path()));
+        let earlier_lists = earlier.transpose()?.unwrap_or_default();
         let exchange = match federation {
             Some(list) => Some(open_exchange(config, list, &identity, &runtime)?),
             None => None,
@@ -123,7 +131,18 @@ impl Site {
         let (peers, inbox) = started.map_err(SiteError::Start)?;
         let (questions, pending) = (0, Pending::new());
         let runtime = Some(runtime);
-        Ok(Site { settings, store, expires_soon, peers, inbox, exchange, questions, pending, runtime })
+        Ok(Site {
+            settings,
+            store,
+            expires_soon,
+            peers,
+            inbox,
+            exchange,
+            earlier_lists,
+            questions,
+            pending,
+            runtime,
+        })
     }
 
     /// What the agent is told of it.
@@ -135,7 +154,10 @@ impl Site {
     pub(crate) fn agent(&self, settings: Settings, scope: Scope) -> Agent {
         let agent = Agent::of_site(settings, scope, self.settings.clone());
         match &self.exchange {
-            Some(exchange) => agent.in_federation(exchange.federation().clone()),
+            Some(exchange) => {
+                let agent = agent.in_federation(exchange.federation().clone());
+                agent.with_earlier_lists(self.earlier_lists.clone())
+            }
             None => agent,
         }
     }
@@ -149,6 +171,10 @@ impl Site {
                 exchange.post(site, gateway, post, batch);
             }
             (Action::Answer { call, taken }, Some(exchange)) => exchange.answer(call, taken),
+            (Action::Claim { site, gateway, call, claim }, Some(exchange)) => {
+                exchange.claim(site, gateway, call, &claim);
+            }
+            (Action::Release { call, release }, Some(exchange)) => exchange.release(call, release),
             _ => {}
         }
     }

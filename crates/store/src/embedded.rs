@@ -271,7 +271,7 @@ impl EmbeddedStore {
                     frontier.forget(&ranges)?;
                 }
                 // What was another's until now is known already, and queued.
-                _ => return frontier.admit(place, record, open),
+                _ => return frontier.admit_returned(place, record, open),
             }
             Ok(frontier.decided())
         })?;
@@ -279,6 +279,14 @@ impl EmbeddedStore {
         let new = decided.new.iter().map(|(_, count)| count).sum::<u64>() - untold;
         let by = |before: u64, after: u64| after as i64 - before as i64 - new as i64;
         Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
+    }
+
+    /// Which URLs of a host are done or were tried, and what is kept of it, from `from` on as far as it likes.
+    pub fn export_host(&mut self, host: &Host, from: Option<&Cursor>) -> Result<Exported> {
+        self.frontier.change(|frontier| {
+            let (moved, next) = frontier.export_done(host, from, MOVED_URLS_MAX)?;
+            Ok(Exported { moved, next, decided: frontier.decided() })
+        })
     }
 
     /// Where the history ends: from here on the records have all that they found.
@@ -307,7 +315,7 @@ impl EmbeddedStore {
             // It was given to another site, and returned.
             let is_it = |found: &&Found| identify(&found.url).is_some_and(|(_, other)| other == fingerprint);
             // What old records have found is not kept.
-            let unknown = Found { url: String::new(), depth: 0, how: How::Link.returned(), redirects: 0 };
+            let unknown = Found { url: String::new(), depth: 0, how: How::Link.returned(0), redirects: 0 };
             let found = arrived.found.iter().find(is_it).cloned().unwrap_or(unknown);
             let via = self.records.page(place, &found.url);
             return Ok((Known { found, via, state: KnownState::Queued }, None));

@@ -150,6 +150,12 @@ impl Agent {
         }
     }
 
+    /// When all runs together will have taken as long as they may.
+    pub(super) fn time_limit_at(&self) -> Option<Mono> {
+        let left = self.settings.max_time?.saturating_sub(self.totals.elapsed_before);
+        self.stopping.is_none().then_some(self.started + left)
+    }
+
     /// Counts what others have counted whose work is here now.
     pub fn add_totals(&mut self, totals: &Totals) {
         self.totals.add(totals);

@@ -87,6 +87,9 @@ impl Agent {
                 self.bench.put(index, Place::Taking);
                 return out.push(Action::Take { host, max: TAKEN_MAX, fresh_first: false });
             }
+            if !self.is_claimed(index) {
+                return self.claim(index, now);
+            }
             if let Some(errand) = self.next_errand(index, now) {
                 if self.bench.host(index).given_up {
                     self.fail_errand(&errand, now, out);

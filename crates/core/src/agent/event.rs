@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::handover::Cursor;
 use super::shared::{SharedAction, SharedEvent};
-use crate::federation::{Batch, SiteNumber};
+use crate::federation::{Batch, Claim, Release, SiteNumber};
 use crate::frontier::HostMemo;
 use crate::parse::Link;
 use crate::record::{Block, Failure, How, Record};
@@ -116,6 +116,33 @@ pub enum Event {
         call: u64,
         /// The URLs.
         batch: Box<Batch>,
+    },
+    /// The answer to [`Action::Claim`].
+    Claimed {
+        /// As given.
+        call: u64,
+        /// What the other site says, if it says anything.
+        release: Option<Box<Release>>,
+    },
+    /// Another site claims a host; to be answered by [`Action::Release`].
+    Claim {
+        /// To be given back with the answer.
+        call: u64,
+        /// Which site.
+        site: String,
+        /// What it asks.
+        claim: Box<Claim>,
+    },
+    /// The answer to [`Action::ExportHost`].
+    ExportedHost {
+        /// As given.
+        call: u64,
+        /// Which of its URLs are done or were tried, or a part of them, and what is kept of the host.
+        moved: Moved,
+        /// Where to go on, unless this is the end.
+        next: Option<Cursor>,
+        /// What had to be decided first.
+        decided: Admitted,
     },
     /// From the store that agents share.
     Shared(SharedEvent),
@@ -241,6 +268,33 @@ pub enum Action {
         call: u64,
         /// Whether it is durable.
         taken: bool,
+    },
+    /// Claim a host from another site; answered by [`Event::Claimed`], within a time.
+    Claim {
+        /// The site.
+        site: SiteNumber,
+        /// Which of its agents to ask.
+        gateway: String,
+        /// To be given back with the answer.
+        call: u64,
+        /// What to ask.
+        claim: Box<Claim>,
+    },
+    /// Answer [`Event::Claim`].
+    Release {
+        /// As given.
+        call: u64,
+        /// What is known of the host; nothing if that cannot be said now.
+        release: Option<Box<Release>>,
+    },
+    /// Read which URLs of a host are done or were tried, or a part of them; answered by [`Event::ExportedHost`].
+    ExportHost {
+        /// To be given back with the answer.
+        call: u64,
+        /// The host.
+        host: Host,
+        /// Where to go on, unless this is the beginning.
+        from: Option<Cursor>,
     },
     /// To the store that agents share.
     Shared(SharedAction),

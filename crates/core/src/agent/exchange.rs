@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::claims::Claims;
 use super::dispatch::unasked;
 use super::returning::Returning;
 use super::{Action, Agent, Due, Ticket};
@@ -132,13 +133,14 @@ pub(super) struct Exchange {
     /// Who waits until what came from another site is durable.
     calls: BTreeMap<Ticket, u64>,
     pub(super) returning: Returning,
+    pub(super) claims: Claims,
 }
 
 impl Exchange {
     fn new(federation: Federation) -> Exchange {
         let routes = federation.sites().map(|_| Route::default()).collect();
-        let returning = Returning::default();
-        Exchange { federation, routes, posts: 0, calls: BTreeMap::new(), returning }
+        let (returning, claims) = (Returning::default(), Claims::default());
+        Exchange { federation, routes, posts: 0, calls: BTreeMap::new(), returning, claims }
     }
 }
 
@@ -219,6 +221,7 @@ impl Agent {
     /// Sends what is to go now.
     pub(super) fn tend_exchange(&mut self, now: Now, out: &mut Vec<Action>) {
         self.tend_returning(now, out);
+        self.tend_claims(now, out);
         let Some(Exchange { federation, routes, posts, .. }) = self.exchange.as_deref_mut() else { return };
         if self.ended {
             return;
@@ -242,7 +245,8 @@ impl Agent {
 
     pub(super) fn next_exchange_wake(&self) -> Option<Mono> {
         let exchange = self.exchange.as_deref().filter(|_| !self.ended)?;
-        exchange.routes.iter().filter_map(Route::next_wake).chain(self.next_returning_wake()).min()
+        let others = [self.next_returning_wake(), self.next_claim_wake()].into_iter().flatten();
+        exchange.routes.iter().filter_map(Route::next_wake).chain(others).min()
     }
 
     /// The sites of the federation.
@@ -315,8 +319,6 @@ impl Agent {
     pub(super) fn on_batch(&mut self, call: u64, batch: Batch, out: &mut Vec<Action>) {
         let federation = self.exchange.as_ref().map(|exchange| &exchange.federation);
         let is_our_list = federation.is_some_and(|federation| federation.list() == batch.list);
-        // What is ours by now may have been given to a site that is gone.
-        let may_be_sent = federation.is_some_and(|federation| federation.gone().next().is_some());
         // One that was never let into its site would keep it to itself.
         let is_out = match self.site.is_shared() {
             true => self.site.held.is_empty(),
@@ -332,7 +334,8 @@ impl Agent {
             if self.other_site(&host).is_none() && self.may_follow(&url, &mut LeftOut::default()) {
                 // The user has named it elsewhere: that does not widen the scope here.
                 one.how = if one.how == How::Seed { How::Link } else { one.how };
-                one.how = if may_be_sent { one.how.returned() } else { one.how };
+                // Then we may have given it to the site that it belonged to.
+                one.how = if self.may_have_been_theirs(&host) { one.how.returned(0) } else { one.how };
                 found.push(Found { url: url.into(), ..one });
             }
         }
@@ -355,5 +358,7 @@ impl Agent {
 }
 
 fn found_of(due: &Due) -> Found {
-    Found { url: due.url.as_str().to_owned(), depth: due.depth, how: due.how, redirects: due.redirects }
+    // One that was tried was ours until now.
+    let how = if due.attempts > 0 { due.how.returned(due.attempts) } else { due.how };
+    Found { url: due.url.as_str().to_owned(), depth: due.depth, how, redirects: due.redirects }
 }

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::site::{AGAIN, Reply, Site};
 use super::{Action, Agent};
 use crate::assign::partition_of;
@@ -24,7 +26,7 @@ const ARRIVING_MAX: usize = 4;
 pub(super) const QUIET_EVERY: Duration = Duration::from_millis(20);
 
 /// Where a store goes on with passing on what it knows of partitions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub Vec<u8>);
 
 /// What leaves for one agent.

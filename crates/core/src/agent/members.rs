@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::site::{Peer, Reply, Site};
 use super::{Action, Agent, Recipient, Ticket};
 use crate::limits::AGENTS_MAX;
-use crate::record::Record;
+use crate::record::{Found, How, Record};
 use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Token};
 use crate::time::{Mono, Now};
+use crate::url::{Host, identify};
 
 /// How often every other member hears that this one is well.
 const BEAT: Duration = Duration::from_secs(1);
@@ -350,6 +351,8 @@ impl Agent {
             Message::Hello(_) | Message::Members(_) | Message::Offer { .. } => {}
             Message::Differs(_) | Message::NameTaken { .. } => {}
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
+            Message::Claim { call, claim } => self.on_claim_message(from, call, *claim, out),
+            Message::Release { call, release } => self.on_release(call, release, out),
             Message::Beat { run, members, wishes, holds, figures } => {
                 self.site.figures.insert(from, figures);
                 let peer = self.site.peers.entry(from).or_default();
@@ -543,6 +546,16 @@ impl Agent {
         self.site.replies.insert(ticket, Reply::Granted(from, tokens));
     }
 
+    /// What was taken of a host and is not asked for yet goes back into its queue.
+    fn put_back_all(&mut self, host: &Host, now: Now, out: &mut Vec<Action>) {
+        if let Some(index) = self.bench.find(host) {
+            self.put_back(index, out);
+            if self.is_at_rest(index) {
+                self.settle_in(index, now);
+            }
+        }
+    }
+
     /// A record that concerns the site is durable.
     pub(super) fn on_site_recorded(
         &mut self,
@@ -589,19 +602,23 @@ impl Agent {
                 self.site.outbox.moves(self.site.me(), *to);
             }
             Record::Returned { version } => self.recall_returned(*version),
+            Record::Claimed { host, version, memo } => {
+                self.host_is_claimed(host, *version, memo.as_deref(), now);
+            }
             Record::Recovered(recovered) => {
                 self.site.take_recovered(recovered);
                 self.are_recovered();
             }
             Record::RunStarted { .. } => self.run_is_durable(now),
+            // Another agent may have done what is about to be asked for, or tried it.
             Record::Moved { moved, .. } => {
-                // Another agent may have done what is about to be asked for.
-                for host in &moved.hosts {
-                    if let Some(index) = self.bench.find(&host.host) {
-                        self.put_back(index, out);
-                        if self.is_at_rest(index) {
-                            self.settle_in(index, now);
-                        }
+                moved.hosts.iter().for_each(|moved| self.put_back_all(&moved.host, now, out));
+            }
+            Record::Arrived(arrived) => {
+                let was_tried = |found: &&Found| matches!(found.how, How::Returned { attempts: 1.., .. });
+                for found in arrived.found.iter().filter(was_tried) {
+                    if let Some((host, _)) = identify(&found.url) {
+                        self.put_back_all(&host, now, out);
                     }
                 }
             }

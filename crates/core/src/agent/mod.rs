@@ -11,6 +11,7 @@
 //! - *Links of a page are offered to the sieve only after the page's record is durable.*
 
 mod away;
+mod claims;
 mod dispatch;
 mod errands;
 mod event;
@@ -254,6 +255,10 @@ impl Agent {
             Record::Arrived(arrived) => self.widen_scope(&arrived.found),
             Record::Moved { .. } | Record::Copied { .. } => {}
             Record::Returned { version } => self.recall_returned(*version),
+            Record::Claimed { host, version, memo } => {
+                let index = self.index_known(host, kept, now);
+                self.recall_claimed(index, *version, memo.as_deref(), now);
+            }
             Record::Members(_) | Record::Tokens(_) | Record::Released { .. } | Record::Recovered(_) => {
                 self.site.replay(record);
             }
@@ -333,6 +338,12 @@ impl Agent {
             Event::LookedBack { asked, looked, next } => self.on_looked_back(asked, looked, next, now, out),
             Event::Posted { post, taken } => self.on_posted(post, taken, now, out),
             Event::Batch { call, batch } => self.on_batch(call, *batch, out),
+            Event::Claimed { call, release } => self.on_claimed(call, release, now, out),
+            Event::Claim { call, site, claim } => self.on_claim(call, &site, *claim, now, out),
+            Event::ExportedHost { call, moved, next, decided } => {
+                self.on_admitted(decided, now);
+                self.on_exported_host(call, moved, next, now, out);
+            }
             Event::Shared(event) => self.on_shared(event, now, out),
             Event::Wake => {}
         }
@@ -523,11 +534,6 @@ impl Agent {
             (true, false) => self.given_up = self.given_up.saturating_sub(1),
             _ => {}
         }
-    }
-
-    fn time_limit_at(&self) -> Option<Mono> {
-        let left = self.settings.max_time?.saturating_sub(self.totals.elapsed_before);
-        self.stopping.is_none().then_some(self.started + left)
     }
 
     /// The delay between requests to a host.

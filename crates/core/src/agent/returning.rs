@@ -40,7 +40,7 @@ impl Agent {
     /// Begins, if the list is another than the last time.
     pub(super) fn begin_returning(&mut self, out: &mut Vec<Action>) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
-        if exchange.returning.done_for == exchange.federation.list().version {
+        if exchange.returning.done_for == exchange.federation.version() {
             return;
         }
         let is_any_gone = exchange.federation.gone().next().is_some();
@@ -123,7 +123,7 @@ impl Agent {
     /// All of it is written down before this is.
     fn end_returning(&mut self, out: &mut Vec<Action>) {
         let Some(exchange) = self.exchange.as_deref() else { return };
-        let version = exchange.federation.list().version;
+        let version = exchange.federation.version();
         self.write(Record::Returned { version }, None, None, out);
     }
 }
@@ -134,5 +134,5 @@ fn returned(record: Record, federation: &Federation) -> Option<Found> {
         return None;
     };
     let is_gone = federation.gone().any(|site| site == to);
-    is_gone.then(|| Found { url, depth, how: how.returned(), redirects: 0 })
+    is_gone.then(|| Found { url, depth, how: how.returned(0), redirects: 0 })
 }

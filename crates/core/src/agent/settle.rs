@@ -315,7 +315,7 @@ impl Agent {
         let Some(url) = target(&due.url, location).map(CleanUrl::from) else { return page };
         let how = match due.how {
             How::Seed => How::Seed,
-            How::Sitemap | How::Returned { is_sitemap: true } => How::Sitemap,
+            How::Sitemap | How::Returned { is_sitemap: true, .. } => How::Sitemap,
             How::Link | How::Redirect | How::Listed | How::Returned { .. } => How::Redirect,
         };
         if due.redirects >= self.settings.redirects_max {

@@ -19,6 +19,8 @@ pub struct Totals {
     pub disallowed: u64,
     /// URLs of other sites that these have written down.
     pub sent: u64,
+    /// Hosts that were other sites' and are ours by a later list.
+    pub claimed: u64,
     /// Attempts that will be followed by another.
     pub retries: u64,
     /// Bytes received, heads, bodies and robots.txt, as on the wire.
@@ -53,6 +55,7 @@ impl Totals {
         self.failed += other.failed;
         self.disallowed += other.disallowed;
         self.sent += other.sent;
+        self.claimed += other.claimed;
         self.retries += other.retries;
         self.bytes += other.bytes;
         self.requests += other.requests;
@@ -84,6 +87,7 @@ impl Totals {
             failed: self.failed.saturating_sub(earlier.failed),
             disallowed: self.disallowed.saturating_sub(earlier.disallowed),
             sent: self.sent.saturating_sub(earlier.sent),
+            claimed: self.claimed.saturating_sub(earlier.claimed),
             retries: self.retries.saturating_sub(earlier.retries),
             bytes: self.bytes.saturating_sub(earlier.bytes),
             requests: self.requests.saturating_sub(earlier.requests),
@@ -153,6 +157,7 @@ impl Totals {
                     *self.failures.entry(failure).or_default() += 1;
                 }
             }
+            Record::Claimed { .. } => self.claimed += 1,
             // Failures with a request are counted with the record of the request.
             Record::Host(HostRecord {
                 failure: Some(failure @ (Failure::NoSuchName | Failure::Dns)),
@@ -192,6 +197,8 @@ pub struct HostCounts {
     pub leaving: u64,
     /// They belong to another site, and URLs of them are on their way there or wait to be.
     pub outgoing: u64,
+    /// They were another site's, which has to say what it knows before they are asked.
+    pub claimed: u64,
     /// Not in memory: nothing waits for them, or there is no room for them yet.
     pub away: u64,
 }

@@ -55,6 +55,8 @@ pub enum Wait {
     Retry,
     /// Room on the way to its site.
     Exchange,
+    /// Another site, whose it was, to say what it knows.
+    Claim,
 }
 
 impl Place {
@@ -64,7 +66,7 @@ impl Place {
             Place::Idle
             | Place::Blocked
             | Place::Leaving
-            | Place::Waiting(Wait::Retry | Wait::BackOff | Wait::Exchange) => true,
+            | Place::Waiting(Wait::Retry | Wait::BackOff | Wait::Exchange | Wait::Claim) => true,
             Place::Ready
             | Place::Taking
             | Place::Resolving
@@ -91,6 +93,7 @@ impl Place {
             Place::Blocked => &mut counts.blocked,
             Place::Leaving => &mut counts.leaving,
             Place::Outgoing | Place::Waiting(Wait::Exchange) => &mut counts.outgoing,
+            Place::Waiting(Wait::Claim) => &mut counts.claimed,
         }
     }
 
@@ -109,6 +112,7 @@ impl Place {
             Place::Blocked => "blocked",
             Place::Leaving => "leaving",
             Place::Outgoing | Place::Waiting(Wait::Exchange) => "outgoing",
+            Place::Waiting(Wait::Claim) => "claimed",
         }
     }
 }
@@ -296,6 +300,10 @@ pub struct HostState {
     /// How much is under way that must find it on the workbench: records on their way to the disk, and requests for its
     /// robots.txt.
     pub held: u32,
+    /// The version of the list of sites in which it was claimed from another site.
+    pub claimed: u32,
+    /// It is known in this run that no other site has a say in it.
+    pub is_owned: bool,
 }
 
 /// What must not be forgotten of a host that leaves the memory, whether it comes back in this run or in another.
@@ -313,6 +321,8 @@ pub struct HostMemo {
     /// Something of it was under way when it was taken over from another agent.
     #[serde(skip)]
     is_under_way: bool,
+    /// The version of the list of sites in which it was claimed from another site.
+    claimed: u32,
 }
 
 /// The same for the robots.txt of one of its origins.
@@ -337,6 +347,11 @@ impl HostMemo {
     /// Whether it is of such a host.
     pub fn is_under_way(&self) -> bool {
         self.is_under_way
+    }
+
+    /// The version of the list of sites in which it was claimed from another site, if it was.
+    pub fn claimed(&self) -> u64 {
+        self.claimed.into()
     }
 
     /// The places of the records that it refers to.
@@ -418,6 +433,8 @@ impl HostState {
             changed: false,
             listed: false,
             held: 0,
+            claimed: 0,
+            is_owned: false,
         }
     }
 
@@ -455,6 +472,7 @@ impl HostState {
             given_up: self.given_up,
             rules: rules.collect(),
             is_under_way: false,
+            claimed: self.claimed,
         };
         let nothing = HostMemo { not_before: memo.not_before, ..HostMemo::default() };
         (memo != nothing || self.not_before > now.mono).then_some(memo)
@@ -473,6 +491,7 @@ impl HostState {
         self.failing_since = memo.failing_since;
         self.failure = memo.failure;
         self.given_up = memo.given_up;
+        self.claimed = self.claimed.max(memo.claimed);
         self.rules = memo.rules.into_iter().map(|of| of.into_rules(&self.name, now)).collect();
     }
 
@@ -559,6 +578,6 @@ mod tests {
     #[test]
     fn a_host_is_small() {
         let bytes = (size_of::<HostState>(), size_of::<RulesOf>());
-        assert!(bytes.0 <= 264 && bytes.1 <= 160, "{bytes:?}");
+        assert!(bytes.0 <= 272 && bytes.1 <= 160, "{bytes:?}");
     }
 }

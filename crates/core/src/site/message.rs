@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentId, Member, Members, Terms, Token, Wishes};
+use crate::federation::{Claim, Release};
 use crate::frontier::HostMemo;
 use crate::politeness::GateMemo;
 use crate::record::{Failure, Found};
@@ -136,6 +137,20 @@ pub enum Message {
         id: AgentId,
         /// and where it is reached.
         at: String,
+    },
+    /// Another site claims a host that the receiver holds.
+    Claim {
+        /// To be given back with the answer.
+        call: u64,
+        /// What it asks.
+        claim: Box<Claim>,
+    },
+    /// The answer to [`Message::Claim`].
+    Release {
+        /// As given.
+        call: u64,
+        /// What is known of the host; nothing if that cannot be said now.
+        release: Option<Box<Release>>,
     },
 }
 

@@ -52,6 +52,8 @@ pub struct FederationOptions {
     pub cut: Duration,
     /// Take the last site away for good when a third of the pages were asked for.
     pub lose: bool,
+    /// Change the list of sites when a third of the pages were asked for: every third host gets another site, or the same.
+    pub change: bool,
     /// Crawl as one site that is stretched over all places too, and compare: there each URL belongs to a place, by its hash, and
     /// is sent as often as it is found.
     pub compare: bool,
@@ -71,6 +73,7 @@ impl Default for FederationOptions {
             bits_per_s: 20_000_000,
             cut: Duration::ZERO,
             lose: false,
+            change: false,
             compare: false,
             limit: Duration::from_secs(1_200),
         }
@@ -88,6 +91,8 @@ struct Measured {
     sent: u64,
     /// Pages that a lost site had fetched.
     fetched_by_lost: Option<u64>,
+    /// Hosts that had been another site's.
+    claimed: u64,
     disorderly: Vec<String>,
 }
 
@@ -150,9 +155,19 @@ fn crawl(setup: &Setup, options: &FederationOptions, stretched: bool) -> anyhow:
     sites.start()?;
     let fetched_by_lost = work(setup, options, &mut sites, &web, began)?;
     let ways = sites.bytes();
-    let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.sent());
+    let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.total("sent"));
+    let claimed = sites.total("claimed");
     let disorderly = sites.end()?;
-    Ok(Measured { seconds: verdict.elapsed_s, verdict, seen, ways, sent, fetched_by_lost, disorderly })
+    Ok(Measured {
+        seconds: verdict.elapsed_s,
+        verdict,
+        seen,
+        ways,
+        sent,
+        fetched_by_lost,
+        claimed,
+        disorderly,
+    })
 }
 
 /// Waits until all is crawled, and cuts the last site off meanwhile, or takes it away, if that is wanted. Says how many pages the
@@ -164,7 +179,7 @@ fn work(
     web: &Web,
     began: Instant,
 ) -> anyhow::Result<Option<u64>> {
-    let mut lost = None;
+    let (mut lost, mut has_changed) = (None, false);
     let half = u64::from(options.hosts) * u64::from(options.pages) / 2;
     let mut cut: Option<Instant> = None;
     let mut is_over = options.cut.is_zero();
@@ -193,7 +208,16 @@ fn work(
             setup.say("the last site is lost for good, and the others know");
             continue;
         }
-        let is_over = is_over && options.lose == lost.is_some();
+        if options.change && !has_changed && web.seen().requests >= half * 2 / 3 {
+            let site = |host: u32| format!("site-{}", host / 3 % options.sites as u32);
+            let hosts = (0..options.hosts).step_by(3);
+            let pinned: Vec<_> = hosts.map(|host| (format!("federation-{host}.test"), site(host))).collect();
+            sites.change(&pinned)?;
+            setup.say("all sites have another list");
+            has_changed = true;
+            continue;
+        }
+        let is_over = is_over && options.lose == lost.is_some() && options.change == has_changed;
         quiet = if unfinished.is_none() && is_over { quiet + 1 } else { 0 };
     }
     Ok(lost)
@@ -218,6 +242,7 @@ fn report(measured: &Measured, outcome: &mut Outcome) {
     outcome.figure("seconds", measured.seconds);
     outcome.figure("requests", seen.requests);
     outcome.figure("urls_sent", *sent);
+    outcome.figure("hosts_claimed", measured.claimed);
     outcome.figure("bytes", measured.bytes());
 }
 

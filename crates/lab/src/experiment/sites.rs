@@ -148,6 +148,25 @@ impl Sites {
         fetched.context("the site that is to be lost does not answer")
     }
 
+    /// Gives all agents the next version of the list, in which these domains belong to these sites. Of each site all end before
+    /// one begins with it.
+    pub(crate) fn change(&mut self, pinned: &[(String, String)]) -> anyhow::Result<()> {
+        for (site, name) in self.sites.iter_mut().zip(&self.names) {
+            let ended = site.end()?;
+            ensure!(ended.is_empty(), "agents did not end in order: {}", ended.join("\n"));
+            let path = self.dir.join(name).join("federation.toml");
+            let mut list = fs::read_to_string(&path)?.replacen("version = 1", "version = 2", 1);
+            for (domain, site) in pinned {
+                // Writing to a String cannot fail.
+                let _ = writeln!(list, "{domain:?} = {site:?}");
+            }
+            fs::write(&path, list)?;
+            (0..site.list.len()).try_for_each(|index| site.start(index))?;
+            site.wait_for_site(BEGIN_MAX)?;
+        }
+        Ok(())
+    }
+
     /// Bytes from one site to another that went there and came back.
     pub(crate) fn bytes(&self) -> Vec<(usize, usize, (u64, u64))> {
         let sum =
@@ -161,10 +180,11 @@ impl Sites {
         self.sites.iter().map(status).collect()
     }
 
-    /// URLs that were delivered to other sites, as the agents count.
-    pub(crate) fn sent(&self) -> u64 {
-        let sent = |status: Option<Value>| status.and_then(|status| status["totals"]["sent"].as_u64());
-        self.statuses().into_iter().filter_map(sent).sum()
+    /// What the agents have counted, by its name: `sent`, URLs that were delivered to other sites; `claimed`, hosts that were
+    /// another's.
+    pub(crate) fn total(&self, name: &str) -> u64 {
+        let total = |status: Option<Value>| status.and_then(|status| status["totals"][name].as_u64());
+        self.statuses().into_iter().filter_map(total).sum()
     }
 
     /// Has all agents end in order; says which did not.

@@ -105,12 +105,21 @@ pub enum SiteBug {
     AnswersEarly,
     /// In a federation: nobody finds again what a lost site had been given.
     KeepsNoRecords,
+    /// In a federation: a host that another site claims is given away without its URLs that are done.
+    ReleasesWithoutSeen,
+    /// In a federation: whoever claims a host has it.
+    ClaimsUnasked,
 }
 
 impl SiteBug {
     /// Those that are for federations,
-    pub const FEDERATED: [SiteBug; 3] =
-        [SiteBug::TrustsSilence, SiteBug::AnswersEarly, SiteBug::KeepsNoRecords];
+    pub const FEDERATED: [SiteBug; 5] = [
+        SiteBug::TrustsSilence,
+        SiteBug::AnswersEarly,
+        SiteBug::KeepsNoRecords,
+        SiteBug::ReleasesWithoutSeen,
+        SiteBug::ClaimsUnasked,
+    ];
     /// and all others.
     pub const ALL: [SiteBug; 5] = [
         SiteBug::LosesOutboxes,
@@ -245,13 +254,17 @@ pub const SITE_STATES: [&str; 15] = [
 ];
 
 /// The same for federations of sites.
-pub const FEDERATION_STATES: [&str; 7] = [
+pub const FEDERATION_STATES: [&str; 11] = [
+    "a claim passed on to another agent",
+    "a claim that was not answered",
+    "a host claimed from another site",
     "URLs found again that a lost site had",
     "a batch for another site",
     "a batch that was not taken",
     "a batch that was sent again",
     "a handover with URLs of other sites",
     "a site lost for good",
+    "another list of sites",
     "killed with URLs on their way to another site",
 ];
 

@@ -76,6 +76,9 @@ impl Sim<'_> {
                 | Action::Post { .. }
                 | Action::Answer { .. }
                 | Action::Export { .. }
+                | Action::ExportHost { .. }
+                | Action::Claim { .. }
+                | Action::Release { .. }
                 | Action::Reread { .. }
                 | Action::LookBack(_)
                 | Action::Shared(_) => {

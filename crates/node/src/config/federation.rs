@@ -14,6 +14,8 @@ use crate::peers::{Identity, Name};
 
 /// The largest such file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+/// What copies of lists are called in the directory of a crawl, before their version.
+const KEPT: &str = "federation-";
 /// Gateways that a site may list.
 const GATEWAYS_MAX: usize = 64;
 
@@ -54,7 +56,7 @@ pub enum FederationError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    version: u64,
+    version: u32,
     /// Sites that are lost for good.
     #[serde(default)]
     gone: Vec<String>,
@@ -101,6 +103,58 @@ impl FederationFile {
         FederationFile::parse(&read_text(path)?, path, me)
     }
 
+    /// Keeps a copy of the list in a crawl's directory, for those that follow.
+    pub(crate) fn keep(&self, dir: &Path) -> Result<(), FederationError> {
+        let copy = dir.join(format!("{KEPT}{}.toml", self.federation.list().version));
+        write_atomically(&copy, read_text(&self.path)?.as_bytes())
+            .map_err(|error| FederationError::Write(copy.clone(), error))
+    }
+
+    /// The lists that the crawl in a directory had before.
+    pub(crate) fn earlier(&self, dir: &Path) -> Result<Vec<Federation>, FederationError> {
+        let version = self.federation.list().version;
+        let mut earlier = Vec::new();
+        let entries = std::fs::read_dir(dir).map_err(|error| FederationError::Read(dir.to_owned(), error))?;
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let kept = name.strip_prefix(KEPT).and_then(|rest| rest.strip_suffix(".toml"));
+            if kept.and_then(|kept| kept.parse::<u64>().ok()).is_some_and(|kept| kept < version) {
+                earlier.push(FederationFile::read_as_any(&path)?);
+            }
+        }
+        Ok(earlier)
+    }
+
+    /// Whether the list may follow on those that the crawl in a directory had before: no site is left out, or comes back.
+    pub(crate) fn check_follows(&self, dir: &Path) -> Result<(), FederationError> {
+        for list in self.earlier(dir)? {
+            for (_, before) in list.sites() {
+                let now = self.federation.find(&before.name).map(|number| self.federation.site(number));
+                let why = match now {
+                    None => "is not in it any more: leave it there, and say that it is gone if it is",
+                    Some(now) if before.is_gone && !now.is_gone => {
+                        "was gone: others have its hosts. A site that begins there anew needs another name"
+                    }
+                    Some(_) => continue,
+                };
+                let why = format!("the site {} {why} (`nephila federation forget`)", before.name);
+                return Err(FederationError::NotAList(self.path.clone(), why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a list, as seen by any of its sites.
+    fn read_as_any(path: &Path) -> Result<Federation, FederationError> {
+        let text = read_text(path)?;
+        let wrong = |why: String| FederationError::NotAList(path.to_owned(), why);
+        let written: Written = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let present = written.site.iter().find(|site| !written.gone.contains(&site.name));
+        let present = present.ok_or_else(|| wrong("it lists no site".to_owned()))?;
+        let me: Name = present.name.parse().map_err(|error| wrong(format!("{error}")))?;
+        Ok(FederationFile::parse(&text, path, &me)?.federation)
+    }
+
     /// Has a list say that a site is lost for good, in its next version. Says which version that is.
     pub fn forget(path: &Path, site: &Name) -> Result<u64, FederationError> {
         let text = read_text(path)?;
@@ -132,11 +186,11 @@ impl FederationFile {
             (read.version, read.site.len(), all_gone) == (version, written.site.len(), true)
         });
         if !is_right {
-            return Err(FederationError::Unchanged { path: path.to_owned(), version, gone });
+            return Err(FederationError::Unchanged { path: path.to_owned(), version: version.into(), gone });
         }
         write_atomically(path, changed.as_bytes())
             .map_err(|error| FederationError::Write(path.to_owned(), error))?;
-        Ok(version)
+        Ok(version.into())
     }
 
     fn parse(text: &str, path: &Path, me: &Name) -> Result<FederationFile, FederationError> {
@@ -177,7 +231,7 @@ impl FederationFile {
         if !sites.iter().any(|site| site.name == me.as_str()) {
             return Err(FederationError::NotListed(path.to_owned(), me.clone()));
         }
-        let federation = Federation::new(written.version, sites, me.as_str(), written.pinned)
+        let federation = Federation::new(written.version.into(), sites, me.as_str(), written.pinned)
             .map_err(|error| FederationError::NotSites(path.to_owned(), error))?;
         let federation = if written.stretched { federation.stretched() } else { federation };
         Ok(FederationFile { path: path.to_owned(), federation, authorities })
@@ -299,5 +353,29 @@ mod tests {
             assert!(said.contains(expected), "{said}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is changed");
         }
+    }
+
+    #[test]
+    fn lists_follow_on_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("list.toml");
+        let list = |version: u64, gone: &str, from: &str, to: &str| {
+            let head = format!("version = {version}\ngone = [{gone}]");
+            std::fs::write(&path, GOOD.replacen("version = 3", &head, 1).replace(from, to)).unwrap();
+            FederationFile::read(&path, &"paris".parse().unwrap()).unwrap()
+        };
+        let first = list(1, "", "", "");
+        first.keep(dir.path()).unwrap();
+        assert_eq!(first.earlier(dir.path()).unwrap(), []);
+        let other_rule = list(2, "", "\"jp\"", "\"pe\"");
+        other_rule.check_follows(dir.path()).unwrap();
+        assert_eq!(other_rule.earlier(dir.path()).unwrap().len(), 1);
+        let said = list(2, "", "lima", "oslo").check_follows(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("the site lima is not in it any more"), "{said}");
+        let lost = list(2, "\"lima\"", "", "");
+        lost.check_follows(dir.path()).unwrap();
+        lost.keep(dir.path()).unwrap();
+        let said = list(3, "", "", "").check_follows(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("the site lima was gone"), "{said}");
     }
 }

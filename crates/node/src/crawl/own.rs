@@ -74,6 +74,10 @@ impl Own {
                 store.put_back(&host, &due)?;
                 return Ok(None);
             }
+            Action::ExportHost { call, host, from } => {
+                let Exported { moved, next, decided } = self.store.export_host(&host, from.as_ref())?;
+                Event::ExportedHost { call, moved, next, decided }
+            }
             Action::Export { to, handover, partitions, from } => {
                 let Exported { moved, next, decided } = store.export(&partitions, from.as_ref())?;
                 Event::Exported { to, handover, moved, next, decided }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::FORMAT;
+use crate::config::FederationError;
 use crate::config::Mistakes;
 
 /// How many crawls a message lists.
@@ -107,9 +108,8 @@ pub enum DirectoryError {
     },
     /// The list of sites is not the one that it began with.
     #[error(
-        "the crawl in {} has another list of sites (version and digest {was}, before any was gone), and of that nothing can be \
-         changed yet but that sites are gone, by a later version (`nephila federation forget`): go on with that list, or begin \
-         in another directory with `out`",
+        "the crawl in {} has another list of sites (version and digest {was}): go on with that list, give the new one a higher \
+         `version`, or begin in another directory with `out`",
         .dir.display()
     )]
     OtherFederation {
@@ -118,6 +118,9 @@ pub enum DirectoryError {
         /// The list that it has begun with.
         was: String,
     },
+    /// The list of sites cannot follow on the one before, or cannot be kept.
+    #[error(transparent)]
+    Federation(#[from] FederationError),
     /// No seed is given or recorded.
     #[error(
         "there is nothing to start from: name a URL, as in `nephila crawl https://example.org/`, or a file with --seeds"

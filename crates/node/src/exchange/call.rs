@@ -1,4 +1,4 @@
-//! Batches to other sites: one connection to each gateway that is in use, one call a batch.
+//! Calls of other sites: one connection to each gateway that is in use.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,18 +8,18 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Code;
 use tonic::body::Body;
 use tonic::client::Grpc;
 
-use super::{METHOD, Reply};
 use crate::peers::codec::{self, Postcard};
 use crate::peers::tasks::lock;
 use crate::peers::{Calls, Foreign, Name};
 
-/// A batch that is not answered by then was not taken.
+/// What is not answered by then was not heard.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a silent gateway is asked whether it is there, while a connection stands,
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -42,14 +42,15 @@ impl Calling {
         Calling { foreign, connections: Mutex::default() }
     }
 
-    /// Delivers a batch and says what the other site has answered; nothing if it has no time for it now.
-    pub(super) async fn deliver(
+    /// Calls another site and says what it has answered; nothing if it has no time for it now.
+    pub(super) async fn call<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
+        method: &'static str,
         site: &Name,
         gateway: &str,
-        batch: Vec<u8>,
-    ) -> Result<Option<Reply>, BoxError> {
-        let answered = timeout(TIMEOUT, self.call(site, gateway, batch)).await;
+        said: Vec<u8>,
+    ) -> Result<Option<R>, BoxError> {
+        let answered = timeout(TIMEOUT, self.ask(method, site, gateway, said)).await;
         let answered = answered
             .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()));
         if answered.is_err() {
@@ -58,7 +59,13 @@ impl Calling {
         answered
     }
 
-    async fn call(&self, site: &Name, gateway: &str, batch: Vec<u8>) -> Result<Option<Reply>, BoxError> {
+    async fn ask<R: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        method: &'static str,
+        site: &Name,
+        gateway: &str,
+        said: Vec<u8>,
+    ) -> Result<Option<R>, BoxError> {
         let key = (site.clone(), gateway.to_owned());
         let standing = lock(&self.connections).get(&key).filter(|sender| !sender.is_closed()).cloned();
         let sender = match standing {
@@ -71,8 +78,8 @@ impl Calling {
         };
         let mut grpc = Grpc::with_origin(Calls(sender), format!("https://{site}").parse()?);
         grpc.ready().await?;
-        let request = tonic::Request::new(codec::encode(&batch)?);
-        let answer = grpc.unary(request, PathAndQuery::from_static(METHOD), Postcard::<Reply>::new()).await;
+        let request = tonic::Request::new(codec::encode(&said)?);
+        let answer = grpc.unary(request, PathAndQuery::from_static(method), Postcard::<R>::new()).await;
         match answer {
             Ok(answer) => Ok(Some(answer.into_inner().message)),
             Err(status) if status.code() == Code::ResourceExhausted => Ok(None),

@@ -1,4 +1,4 @@
-//! How sites of a federation talk: batches of URLs over gRPC and mutual TLS, each with its answer.
+//! How sites of a federation talk: batches of URLs and claims of hosts over gRPC and mutual TLS, each with its answer.
 //!
 //! It promises that a batch comes from an agent of the site that it is said to be from, because that site's own authority made
 //! its certificate; that a batch counts as taken only if the other site's agent has said so; and that nothing here waits for
@@ -16,7 +16,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use nephila_core::agent::Event;
-use nephila_core::federation::{Batch, Federation, ListId, SiteNumber};
+use nephila_core::federation::{Batch, Claim, Federation, ListId, Release, SiteNumber};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -28,8 +28,10 @@ use self::ways::{Way, Ways};
 use crate::peers::tasks::lock;
 use crate::peers::{Foreign, Name};
 
-/// What one site calls of another.
-const METHOD: &str = "/nephila.Federation/Deliver";
+/// What one site calls of another: to take a batch,
+const DELIVER: &str = "/nephila.Federation/Deliver";
+/// and to say what it knows of a host.
+const CLAIM: &str = "/nephila.Federation/Claim";
 /// The longest batch, compressed.
 const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
@@ -42,9 +44,24 @@ struct Reply {
     taken: bool,
 }
 
-/// Batches of others that the agent has not answered, each with its share of what may be under way at once: a caller that is gone
+/// The answer to a claim.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Released {
+    /// The list of sites that the answering agent has.
+    list: ListId,
+    /// What is known of the host there; nothing if that cannot be said now.
+    release: Option<Box<Release>>,
+}
+
+/// What the agent has to say to a call.
+enum Answer {
+    Taken(bool),
+    Release(Option<Box<Release>>),
+}
+
+/// Calls of others that the agent has not answered, each with its share of what may be under way at once: a caller that is gone
 /// does not free that.
-type Waiting = Arc<Mutex<HashMap<u64, (oneshot::Sender<bool>, OwnedSemaphorePermit)>>>;
+type Waiting = Arc<Mutex<HashMap<u64, (oneshot::Sender<Answer>, OwnedSemaphorePermit)>>>;
 
 /// See the module's documentation.
 pub(crate) struct Exchange {
@@ -108,7 +125,7 @@ impl Exchange {
             // It takes longer than the others on this thread should wait.
             let encoded = tokio::task::spawn_blocking(move || batch::encode(&batch)).await;
             let answered = match (encoded, name.parse::<Name>()) {
-                (Ok(Some(bytes)), Ok(site)) => calling.deliver(&site, &gateway, bytes).await,
+                (Ok(Some(bytes)), Ok(site)) => calling.call::<Reply>(DELIVER, &site, &gateway, bytes).await,
                 // Neither can be: URLs can be written, and the list was read with these names.
                 _ => Err("it cannot be sent".into()),
             };
@@ -124,11 +141,45 @@ impl Exchange {
         });
     }
 
+    /// Claims a host from a site. The answer is an event.
+    pub(crate) fn claim(&self, site: SiteNumber, gateway: String, call: u64, claim: &Claim) {
+        let entry = self.federation.site(site);
+        let (name, gateways) = (entry.name.clone(), entry.gateways.len());
+        let (calling, events, ways) =
+            (Arc::clone(&self.calling), self.events.clone(), Arc::clone(&self.ways));
+        let (ours, bytes) = (self.federation.list(), postcard::to_stdvec(claim));
+        self.runtime.spawn(async move {
+            let answered = match (bytes, name.parse::<Name>()) {
+                (Ok(bytes), Ok(site)) => calling.call::<Released>(CLAIM, &site, &gateway, bytes).await,
+                // Neither can be: hosts can be written, and the list was read with these names.
+                _ => Err("it cannot be sent".into()),
+            };
+            let (way, release) = match answered {
+                Ok(Some(released)) if released.list != ours => (Way::OtherList(released.list), None),
+                Ok(Some(Released { release: Some(release), .. })) => (Way::Open, Some(release)),
+                Ok(_) => (Way::Busy, None),
+                Err(error) => (Way::Closed(error.to_string()), None),
+            };
+            ways.note(&name, &gateway, &way, ours, gateways);
+            // The agent may have ended.
+            let _ = events.send(Event::Claimed { call, release });
+        });
+    }
+
     /// Answers a batch that came.
     pub(crate) fn answer(&self, call: u64, taken: bool) {
+        self.reply(call, Answer::Taken(taken));
+    }
+
+    /// Answers a claim that came.
+    pub(crate) fn release(&self, call: u64, release: Option<Box<Release>>) {
+        self.reply(call, Answer::Release(release));
+    }
+
+    fn reply(&self, call: u64, answer: Answer) {
         if let Some((reply, _)) = lock(&self.waiting).remove(&call) {
-            // Whoever sent it may have gone.
-            let _ = reply.send(taken);
+            // Whoever called may have gone.
+            let _ = reply.send(answer);
         }
     }
 
@@ -219,7 +270,7 @@ mod tests {
         let bytes = batch::encode(&batch(client.federation().list())).unwrap();
         let paris = name("paris");
         for _ in 0..3 * CALLS_MAX {
-            let called = calling.deliver(&paris, &gateway, bytes.clone());
+            let called = calling.call::<Reply>(DELIVER, &paris, &gateway, bytes.clone());
             let _ = timeout(Duration::from_millis(30), called).await;
         }
         let mut calls = Vec::new();

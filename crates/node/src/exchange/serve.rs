@@ -1,4 +1,4 @@
-//! Batches of other sites: connections are let in by their certificate, each batch is given to the agent, and its answer back.
+//! What other sites call: connections are let in by their certificate, each call is given to the agent, and its answer back.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nephila_core::agent::Event;
-use nephila_core::federation::ListId;
+use nephila_core::federation::{Claim, ListId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -25,7 +25,7 @@ use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 
 use super::ways::Ways;
-use super::{MESSAGE_BYTES_MAX, METHOD, Reply, Waiting, batch};
+use super::{Answer, CLAIM, DELIVER, MESSAGE_BYTES_MAX, Released, Reply, Waiting, batch};
 use crate::peers::codec::{self, Postcard, Sized};
 use crate::peers::tasks::{Tasks, accept, lock};
 use crate::peers::{Foreign, Name};
@@ -113,8 +113,8 @@ impl Server {
         let (tasks, called) = (Tasks::default(), Arc::new(Mutex::new(Instant::now())));
         let service = service_fn(|request| {
             *lock(&called) = Instant::now();
-            let (server, calls) = (self.clone(), Arc::clone(calls));
-            async move { Ok::<_, Infallible>(server.answer(calls, request).await) }
+            let (server, calls, site) = (self.clone(), Arc::clone(calls), site.clone());
+            async move { Ok::<_, Infallible>(server.answer(site, calls, request).await) }
         });
         let mut builder = http2::Builder::new(tasks.starter());
         builder
@@ -133,18 +133,58 @@ impl Server {
         tasks.end().await;
     }
 
-    async fn answer(self, calls: Arc<Semaphore>, request: http::Request<Incoming>) -> http::Response<Body> {
-        if request.uri().path() != METHOD {
-            return Status::unimplemented("there is nothing else to call").into_http();
-        }
+    async fn answer(
+        self,
+        site: Name,
+        calls: Arc<Semaphore>,
+        request: http::Request<Incoming>,
+    ) -> http::Response<Body> {
+        let method = match request.uri().path() {
+            DELIVER => Method::Deliver,
+            CLAIM => Method::Claim(site),
+            _ => return Status::unimplemented("there is nothing else to call").into_http(),
+        };
         // Before anything of it is read.
         let Ok(permit) = calls.try_acquire_owned() else {
             return Status::resource_exhausted("too much of this site is under way").into_http();
         };
         let mut grpc = Grpc::new(Postcard::<Vec<u8>>::new()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let answered =
-            timeout(READ_TIMEOUT + ANSWER_TIMEOUT, grpc.unary(Delivered(self, Some(permit)), request));
+            timeout(READ_TIMEOUT + ANSWER_TIMEOUT, grpc.unary(Called(self, method, Some(permit)), request));
         answered.await.unwrap_or_else(|_| Status::deadline_exceeded("it takes too long").into_http())
+    }
+
+    /// Another site claims a host.
+    async fn claim(self, site: Name, permit: OwnedSemaphorePermit, claim: &[u8]) -> Result<Released, Status> {
+        let claim: Claim = postcard::from_bytes(claim).map_err(|_| {
+            Status::invalid_argument("it is not understood: both sides should run the same version")
+        })?;
+        if claim.list != self.list {
+            return Ok(Released { list: self.list, release: None });
+        }
+        let (site, claim) = (site.to_string(), Box::new(claim));
+        let answered = self.ask(permit, |call| Event::Claim { call, site, claim }).await?;
+        let release = match answered {
+            Some(Answer::Release(release)) => release,
+            _ => None,
+        };
+        Ok(Released { list: self.list, release })
+    }
+
+    /// Tells the agent of a call, and says what it answers in time.
+    async fn ask(
+        &self,
+        permit: OwnedSemaphorePermit,
+        event: impl FnOnce(u64) -> Event,
+    ) -> Result<Option<Answer>, Status> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        lock(&self.waiting).insert(call, (answer, permit));
+        if self.events.send(event(call)).is_err() {
+            lock(&self.waiting).remove(&call);
+            return Err(Status::unavailable("the agent is ending"));
+        }
+        Ok(timeout(ANSWER_TIMEOUT, answered).await.ok().and_then(Result::ok))
     }
 
     async fn deliver(self, permit: OwnedSemaphorePermit, batch: Vec<u8>) -> Result<Reply, Status> {
@@ -156,15 +196,9 @@ impl Server {
         if batch.list != self.list {
             return Ok(reply(false));
         }
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        lock(&self.waiting).insert(call, (answer, permit));
-        if self.events.send(Event::Batch { call, batch: Box::new(batch) }).is_err() {
-            lock(&self.waiting).remove(&call);
-            return Err(Status::unavailable("the agent is ending"));
-        }
-        let answered = timeout(ANSWER_TIMEOUT, answered).await;
-        Ok(reply(matches!(answered, Ok(Ok(true)))))
+        let batch = Box::new(batch);
+        let answered = self.ask(permit, |call| Event::Batch { call, batch }).await?;
+        Ok(reply(matches!(answered, Some(Answer::Taken(true)))))
     }
 }
 
@@ -211,19 +245,29 @@ impl Drop for Handshake {
 }
 
 /// What another site can call.
-struct Delivered(Server, Option<OwnedSemaphorePermit>);
+#[derive(Clone)]
+enum Method {
+    Deliver,
+    /// By which site.
+    Claim(Name),
+}
 
-impl UnaryService<Sized<Vec<u8>>> for Delivered {
+struct Called(Server, Method, Option<OwnedSemaphorePermit>);
+
+impl UnaryService<Sized<Vec<u8>>> for Called {
     type Response = Bytes;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Bytes>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<Sized<Vec<u8>>>) -> Self::Future {
-        let (server, permit) = (self.0.clone(), self.1.take());
+        let (server, method, permit) = (self.0.clone(), self.1.clone(), self.2.take());
         Box::pin(async move {
             let permit = permit.ok_or_else(|| Status::internal("it is one call"))?;
-            let reply = server.deliver(permit, request.into_inner().message).await?;
-            let encoded = codec::encode(&reply).map_err(|error| Status::internal(error.to_string()))?;
-            Ok(Response::new(encoded))
+            let said = request.into_inner().message;
+            let encoded = match method {
+                Method::Deliver => codec::encode(&server.deliver(permit, said).await?),
+                Method::Claim(site) => codec::encode(&server.claim(site, permit, &said).await?),
+            };
+            Ok(Response::new(encoded.map_err(|error| Status::internal(error.to_string()))?))
         })
     }
 }

@@ -321,6 +321,12 @@ impl Frontier {
     /// Offers what a durable record found, as far as it is of partitions that are open (`None`: all are); says what is new, as
     /// far as that can be said at once. The rest follows with [`Frontier::decided`].
     pub fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
+        self.offer_all(place, record, open)?;
+        self.relieve()?;
+        Ok(self.decided())
+    }
+
+    fn offer_all(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<()> {
         let (mut keys, mut looks) = std::mem::take(&mut self.looking);
         let mut hosts = Vec::with_capacity(record.found().len());
         keys.clear();
@@ -340,8 +346,7 @@ impl Frontier {
             }
         }
         self.looking = (keys, looks);
-        self.relieve()?;
-        Ok(self.decided())
+        Ok(())
     }
 
     fn admit_one(&mut self, place: u64, index: usize, found: &Found) -> Result<Offer> {

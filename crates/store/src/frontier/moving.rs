@@ -4,11 +4,12 @@
 //! A part taken in twice, or one that says less than is known, changes nothing: known is who was known to either, done what is
 //! done to either.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use nephila_core::agent::Cursor;
-use nephila_core::record::{Found, How, Settled};
-use nephila_core::site::{Moved, MovedHost, SeenUrl, Waiting};
+use nephila_core::agent::{Admitted, Cursor};
+use nephila_core::record::{Found, How, Record, Settled};
+use nephila_core::site::{Moved, MovedHost, Partitions, SeenUrl, Waiting};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, identify};
 use serde::{Deserialize, Serialize};
@@ -156,6 +157,52 @@ impl Frontier {
         Ok(has_room)
     }
 
+    /// Reads which URLs of a host are done, at most `max` from `from` on, and says where to go on; at the end also which were
+    /// tried. What is given away is not done.
+    pub fn export_done(
+        &mut self,
+        host: &Host,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<(Moved, Option<Cursor>)> {
+        self.decide_range(&Range::Host(host.clone()))?;
+        let key = self.key_of(host);
+        let first = from.map_or(Some(Default::default()), |from| from.0.as_slice().try_into().ok());
+        let first = first.ok_or(Error::Corrupt {
+            path: host.as_str().into(),
+            place: 0,
+            what: "nobody can go on from there",
+        })?;
+        let (mut seen, mut next) = (Vec::new(), None);
+        self.sieve.each(&self.blocks, &Key::new(key, Fingerprint(first)), &mut |key, value| {
+            if value.stage != Stage::Settled {
+                return ControlFlow::Continue(());
+            }
+            if seen.len() >= max {
+                next = Some(Cursor(key.fingerprint().to_vec()));
+                return ControlFlow::Break(());
+            }
+            let fingerprint = Fingerprint(key.fingerprint());
+            seen.push(SeenUrl { fingerprint, place: value.place.get(), is_sent: false });
+            ControlFlow::Continue(())
+        })?;
+        let mut moved = Moved::default();
+        let mut memo = None;
+        if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
+            memo = memo_of(queue)?;
+            if next.is_none() {
+                queue.read(&mut self.chunks, Stretch::FIRST, &mut |entry, not_before| {
+                    if entry.attempts > 0 {
+                        moved.waiting.push(Waiting { via: None, attempts: entry.attempts, not_before });
+                        moved.found.push(entry.found);
+                    }
+                })?;
+            }
+        }
+        moved.hosts.push(MovedHost { host: host.clone(), memo, seen });
+        Ok((moved, next))
+    }
+
     /// Takes in a part of what another frontier knows. `place` is that of the record that brought it.
     pub fn import(&mut self, place: u64, moved: &Moved) -> Result<()> {
         for MovedHost { host, memo, seen } in &moved.hosts {
@@ -250,18 +297,47 @@ impl Frontier {
         Ok(())
     }
 
-    /// Queues a URL again that was given to another site, if it is returned; false if it is not, or was not.
+    /// The same as [`Frontier::admit`] for a record that returns URLs.
+    pub fn admit_returned(
+        &mut self,
+        place: u64,
+        record: &Record,
+        open: Option<&Partitions>,
+    ) -> Result<Admitted> {
+        let returned = record.found().iter().filter(|found| matches!(found.how, How::Returned { .. }));
+        let hosts: BTreeSet<Host> = returned.filter_map(|found| Some(identify(&found.url)?.0)).collect();
+        let ranges: Vec<Range> = hosts.into_iter().map(Range::Host).collect();
+        // Before, so that it is known how far they have come; and after, so that the figures are right.
+        ranges.iter().try_for_each(|range| self.decide_range(range))?;
+        self.offer_all(place, record, open)?;
+        ranges.iter().try_for_each(|range| self.decide_range(range))?;
+        self.relieve()?;
+        Ok(self.decided())
+    }
+
+    /// Queues a URL again that was given to another site, if it is returned, or notes that it was tried there; false if neither
+    /// is news.
     pub(super) fn take_back(&mut self, place: u64, found: &Found, host: &Host, key: Key) -> Result<bool> {
-        let is_returned = matches!(found.how, How::Returned { .. });
+        let How::Returned { attempts, .. } = found.how else { return Ok(false) };
         let (host_key, print) = (key.host(), Fingerprint(key.fingerprint()));
-        if !is_returned || self.stage(host_key, print)? != Some(Stage::Sent) {
-            return Ok(false);
+        let value = self.sieve.get(&self.blocks, &key)?;
+        let stage = value.map(|value| value.stage);
+        // A record may be offered again: what was given away since is not returned by it.
+        let is_older = value.is_some_and(|value| value.place.get() < place);
+        let queue = self.hosts.load(&mut self.blocks, &mut self.chunks, host_key)?;
+        let is_under_way = queue.is_some_and(|queue| queue.is_under_way(print));
+        let is_news = match stage {
+            Some(Stage::Sent) => is_older,
+            None | Some(Stage::Queued { .. }) => attempts > 0 && !is_under_way,
+            Some(Stage::Tried | Stage::Settled) => false,
+        };
+        if is_news {
+            let waiting = Waiting { via: None, attempts, not_before: Some(Wall(0)) };
+            let of = (host_key, host, print);
+            self.settle_moved(place, of, (stage, Stage::Tried), Some((found, &waiting)))?;
+            self.decided.new.push((host.clone(), 1));
         }
-        let waiting = Waiting { not_before: Some(Wall(0)), ..Waiting::default() };
-        let of = (host_key, host, print);
-        self.settle_moved(place, of, (Some(Stage::Sent), Stage::Tried), Some((found, &waiting)))?;
-        self.decided.new.push((host.clone(), 1));
-        Ok(true)
+        Ok(is_news)
     }
 
     /// Forgets all that is known of some hosts, in one pass however many ranges they are. Nothing of them may be taken. Says how

@@ -48,9 +48,9 @@ pub(super) fn encode_entry(found: &Found, attempts: u8, via: u64, out: &mut Vec<
     let how = match found.how {
         How::Seed => 0,
         // From now on it is like any other.
-        How::Link | How::Returned { is_sitemap: false } => 1,
+        How::Link | How::Returned { is_sitemap: false, .. } => 1,
         How::Redirect => 2,
-        How::Sitemap | How::Returned { is_sitemap: true } => 3,
+        How::Sitemap | How::Returned { is_sitemap: true, .. } => 3,
         How::Listed => 4,
     };
     let url = found.url.as_bytes();

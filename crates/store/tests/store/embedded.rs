@@ -474,7 +474,7 @@ fn what_was_sent_is_known_until_it_is_returned() {
     for (store, journal, disk) in [(&mut store, &mut journal, Some(disk)), (&mut other, &mut others, None)] {
         write_decided(store, journal, &arrived(How::Link));
         assert_eq!(figures(store), (2, 0), "found again, it is not queued again");
-        let returned = arrived(How::Link.returned());
+        let returned = arrived(How::Link.returned(0));
         let place = journal.append(&returned).unwrap();
         journal.flush().unwrap();
         let admitted = store.admit(place, &returned, None).unwrap();

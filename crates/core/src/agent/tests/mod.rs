@@ -450,6 +450,9 @@ impl Rig {
                 }
                 Action::Send { .. }
                 | Action::Export { .. }
+                | Action::ExportHost { .. }
+                | Action::Claim { .. }
+                | Action::Release { .. }
                 | Action::Reread { .. }
                 | Action::LookBack(_)
                 | Action::Shared(_) => {

@@ -117,8 +117,11 @@ impl Sim<'_> {
             for station in self.stations.iter_mut().filter(|station| station.is_home(url)) {
                 let Some(process) = &mut station.process else { continue };
                 match check_lost::state(&mut process.store, url).map_err(&lost)? {
-                    Some(KnownState::Settled(settled)) if check_lost::is_done(&settled.outcome) => {
-                        found = Some(settled);
+                    Some(KnownState::Settled(settled)) => {
+                        // The site that it was given to may have done it, and nothing more have been found of its host since it
+                        // is this one's.
+                        found =
+                            Some(settled).filter(|settled| check_lost::is_done(&settled.outcome)).or(found);
                     }
                     Some(KnownState::Elsewhere { .. }) => is_seen |= holds(process, url),
                     None => {}

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use nephila_core::agent::Event;
-use nephila_core::federation::{Batch, Federation, SiteEntry};
+use nephila_core::federation::{Batch, Claim, Federation, Release, SiteEntry};
+use nephila_core::site::Moved;
 
 use super::super::SiteBug;
 use super::super::driver::Broken;
@@ -48,7 +49,7 @@ pub(super) fn found(seed: u64, plan: &Plan, stations: &mut [Station], random: &m
     let sites = 2 + random.below(2) as usize;
     let homes: Vec<usize> = (0..stations.len()).map(|index| index % sites).collect();
     let names: Vec<String> = stations.iter().map(|station| station.site.name.clone()).collect();
-    let federations = of_plan(seed, plan, &homes, &names, None);
+    let federations = of_plan(seed, plan, &homes, &names, (None, 1));
     for (home, federation) in federations.iter().enumerate() {
         let its = names.iter().zip(&homes).filter(|(_, other)| **other == home);
         let mut peers: Vec<String> = its.map(|(name, _)| name.clone()).collect();
@@ -69,7 +70,7 @@ fn of_plan(
     plan: &Plan,
     homes: &[usize],
     names: &[String],
-    gone: Option<usize>,
+    (gone, version): (Option<usize>, u64),
 ) -> Vec<Federation> {
     let sites = homes.iter().max().map_or(0, |last| last + 1);
     let entries: Vec<SiteEntry> = (0..sites)
@@ -84,12 +85,19 @@ fn of_plan(
     for site in drawn.iter_mut().filter(|site| Some(**site) == gone) {
         *site = (*site + 1 + random.below(sites as u64 - 1) as usize) % sites;
     }
+    // With each version a third of them is drawn anew.
+    for _ in 1..if gone.is_some() { 1 } else { version } {
+        for site in &mut drawn {
+            if random.percent(33) {
+                *site = random.below(sites as u64) as usize;
+            }
+        }
+    }
     let groups = groups(plan);
     let pins = || {
         let pin = |(host, group): (&HostPlan, &usize)| (host.name.clone(), site_name(drawn[*group]));
         plan.hosts.iter().zip(&groups).map(pin).collect::<Vec<_>>()
     };
-    let version = if gone.is_some() { 2 } else { 1 };
     let federation = |site| Federation::new(version, entries.clone(), &site_name(site), pins());
     (0..sites).filter_map(|site| federation(site).ok()).collect()
 }
@@ -119,8 +127,27 @@ fn groups(plan: &Plan) -> Vec<usize> {
     group
 }
 
+/// What goes wrong between sites, or is done to them: when, for how long, and what.
+pub(super) fn happenings(
+    seed: u64,
+    stations: &[Station],
+    sites: usize,
+    within: Duration,
+) -> Vec<(Duration, Duration, Happening)> {
+    let cuts = cuts(seed, stations, within).into_iter();
+    let mut all: Vec<_> = cuts.map(|(at, cut)| (at, cut.lasts(), Happening::Fault(cut))).collect();
+    match loss(seed, sites, within) {
+        Some((at, site)) => all.push((at, RELISTED, Happening::LoseSite(site))),
+        None => {
+            let changes = changes(seed, sites, within).into_iter();
+            all.extend(changes.map(|(at, version)| (at, RELISTED, Happening::ChangeList(version))));
+        }
+    }
+    all
+}
+
 /// Whole sites that are cut off from the others, for up to ten minutes.
-pub(super) fn cuts(seed: u64, stations: &[Station], within: Duration) -> Vec<(Duration, Fault)> {
+fn cuts(seed: u64, stations: &[Station], within: Duration) -> Vec<(Duration, Fault)> {
     let mut random = Random::fork(seed, "cuts between sites");
     let Some(sites) = stations.first().and_then(|station| station.federation.as_ref()) else {
         return Vec::new();
@@ -138,10 +165,30 @@ pub(super) fn cuts(seed: u64, stations: &[Station], within: Duration) -> Vec<(Du
 }
 
 /// Within this time of the loss of a site all others have a list without it.
-pub(super) const RELISTED: Duration = Duration::from_secs(600);
+const RELISTED: Duration = Duration::from_secs(600);
+
+/// In some runs the list changes, once or twice: when, and which version comes.
+fn changes(seed: u64, sites: usize, within: Duration) -> Vec<(Duration, u64)> {
+    let mut random = Random::fork(seed, "changes of the list");
+    if sites < 2 || !random.percent(50) {
+        return Vec::new();
+    }
+    let mut times: Vec<u64> =
+        (0..1 + random.below(2)).map(|_| random.below(within.as_millis() as u64 / 4 * 3)).collect();
+    times.sort_unstable();
+    times.into_iter().map(Duration::from_millis).zip(2..).collect()
+}
+
+/// A question to another site, on its way: from whom, in which life and under which number, and to whom.
+pub(super) struct ClaimCall {
+    from: (usize, u64),
+    call: u64,
+    to: usize,
+    claim: Box<Claim>,
+}
 
 /// In some runs a site is lost for good: which one, and when. Never the first, which alone knows the seeds.
-pub(super) fn loss(seed: u64, sites: usize, within: Duration) -> Option<(Duration, usize)> {
+fn loss(seed: u64, sites: usize, within: Duration) -> Option<(Duration, usize)> {
     let mut random = Random::fork(seed, "lost sites");
     let site = 1 + random.below((sites as u64).saturating_sub(1).max(1)) as usize;
     // Much of the crawl has to be done again.
@@ -171,19 +218,38 @@ impl Sim<'_> {
         let begins = self.random.below(300);
         for index in left {
             let wait = Duration::from_secs(begins + self.random.below(100));
-            self.after(wait, Happening::Relist(index, site));
+            self.after(wait, Happening::Relist(index, Some(site), 2));
         }
     }
 
-    /// An agent starts with the list of sites in which one is gone.
-    pub(super) fn relist(&mut self, index: usize, gone: usize) {
+    /// The operators give all agents another list, one after the other.
+    pub(super) fn change_list(&mut self, version: u64) {
+        let begins = self.random.below(200);
+        // All agents of a site end before one begins with the new list.
+        let waits: Vec<u64> = (0..self.stations.len()).map(|_| self.random.below(100)).collect();
+        for index in 0..self.stations.len() {
+            let site = self.stations[index].federation.as_ref().map_or(0, home);
+            let wait = Duration::from_secs(begins + waits[site]);
+            self.after(wait, Happening::Relist(index, None, version));
+        }
+        self.reach("another list of sites");
+    }
+
+    /// An agent starts with another list of sites.
+    pub(super) fn relist(&mut self, index: usize, gone: Option<usize>, version: u64) {
+        let list = self.stations[index].federation.as_ref().map(Federation::list);
+        if list.is_some_and(|list| list.version >= version) {
+            return;
+        }
         let homes = self.stations.iter().filter_map(|station| station.federation.as_ref());
         let homes: Vec<usize> = homes.map(home).collect();
         let names: Vec<String> = self.stations.iter().map(|station| station.site.name.clone()).collect();
         // Not by the hash: hosts that share an address stay together.
-        let lists = of_plan(self.seed, &self.plan, &homes, &names, Some(gone));
+        let lists = of_plan(self.seed, &self.plan, &homes, &names, (gone, version));
         let is_its = |list: &&Federation| home(list) == homes[index];
-        self.stations[index].federation = lists.iter().find(is_its).cloned();
+        let station = &mut self.stations[index];
+        station.earlier.extend(station.federation.take());
+        station.federation = lists.iter().find(is_its).cloned();
         let back_after = Duration::from_millis(self.random.below(20_000));
         self.crash(index, Crash::Kill, back_after);
     }
@@ -225,6 +291,52 @@ impl Sim<'_> {
         let life = self.stations[to].life;
         let event = Box::new(Event::Batch { call, batch });
         self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
+    }
+
+    pub(super) fn claim(&mut self, index: usize, gateway: &str, call: u64, claim: Box<Claim>) {
+        let life = self.stations[index].life;
+        let unheard = |release| ToProcess::Tell(Box::new(Event::Claimed { call, release }));
+        if self.bug == Some(SiteBug::ClaimsUnasked) {
+            let agent = self.stations[index].site.me;
+            let (at, moved) = (self.clock(index).wall, Moved::default());
+            let release = Release { was_owner: true, agent, at, moved, next: None };
+            let answer = unheard(Some(Box::new(release)));
+            return self.after(DISTANCE, Happening::ToProcess(index, life, answer));
+        }
+        self.after(TIMEOUT, Happening::ToProcess(index, life, unheard(None)));
+        let Some(to) = self.stations.iter().position(|station| station.site.name == gateway) else { return };
+        for wait in self.network.carry(index, to, self.now) {
+            let call = ClaimCall { from: (index, life), call, to, claim: claim.clone() };
+            self.after(DISTANCE + wait, Happening::Claim(call));
+        }
+    }
+
+    pub(super) fn hear_claim(
+        &mut self,
+        ClaimCall { from, call, to, claim }: ClaimCall,
+    ) -> Result<(), Broken> {
+        if self.network.is_cut(from.0, to, self.now) || self.stations[to].process.is_none() {
+            return Ok(());
+        }
+        self.calls += 1;
+        self.claimers.insert(self.calls, (from.0, from.1, call));
+        let site = self.stations[from.0].federation.as_ref().map(home).map(site_name).unwrap_or_default();
+        let event = Box::new(Event::Claim { call: self.calls, site, claim });
+        let life = self.stations[to].life;
+        self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
+    }
+
+    pub(super) fn release(&mut self, index: usize, call: u64, release: Option<Box<Release>>) {
+        let Some((to, life, call)) = self.claimers.remove(&call) else { return };
+        match &release {
+            Some(release) if release.was_owner => self.reach("a host claimed from another site"),
+            Some(_) => self.reach("a host claimed that nobody had"),
+            None => self.reach("a claim that was not answered"),
+        }
+        for wait in self.network.carry(index, to, self.now) {
+            let answer = ToProcess::Tell(Box::new(Event::Claimed { call, release: release.clone() }));
+            self.after(DISTANCE + wait, Happening::ToProcess(to, life, answer));
+        }
     }
 
     pub(super) fn answer_call(&mut self, index: usize, call: u64, taken: bool) {

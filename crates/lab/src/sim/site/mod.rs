@@ -41,7 +41,7 @@ use super::{Promise, Report, SiteBug, Violation};
 use check_copies::Copies;
 use check_owner::Owners;
 use faults::Fault;
-use federation::{Call, Caller};
+use federation::{Call, Caller, ClaimCall};
 use network::{Network, Parcel};
 use station::Station;
 
@@ -82,8 +82,12 @@ enum Happening {
     ForgetOnce(usize),
     /// A site is lost with all that it had.
     LoseSite(usize),
-    /// An agent gets the list of sites without that one.
-    Relist(usize, usize),
+    /// The operators change the list of sites, to this version.
+    ChangeList(u64),
+    /// An agent gets that list, in which a site may be gone.
+    Relist(usize, Option<usize>, u64),
+    /// A site is asked about a host.
+    Claim(ClaimCall),
     Look,
 }
 
@@ -124,6 +128,7 @@ struct Sim<'a> {
     /// Batches that reached another site, and who waits for answers.
     calls: u64,
     callers: BTreeMap<u64, Caller>,
+    claimers: BTreeMap<u64, Caller>,
     /// URLs that were sent to other sites.
     posted: BTreeSet<String>,
     trace: Trace<'a>,
@@ -207,6 +212,7 @@ impl<'a> Sim<'a> {
             copies: Copies::default(),
             calls: 0,
             callers: BTreeMap::new(),
+            claimers: BTreeMap::new(),
             posted: BTreeSet::new(),
             trace,
             report: Report::default(),
@@ -229,13 +235,9 @@ impl<'a> Sim<'a> {
             sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
             sim.after(at, Happening::Fault(fault));
         }
-        for (at, fault) in federation::cuts(seed, &sim.stations, FAULTS_FOR) {
-            sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
-            sim.after(at, Happening::Fault(fault));
-        }
-        if let Some((at, site)) = federation::loss(seed, sim.sites(), FAULTS_FOR) {
-            sim.faults_end = sim.faults_end.max(Mono(0) + at + federation::RELISTED);
-            sim.after(at, Happening::LoseSite(site));
+        for (at, lasts, what) in federation::happenings(seed, &sim.stations, sim.sites(), FAULTS_FOR) {
+            sim.faults_end = sim.faults_end.max(Mono(0) + at + lasts);
+            sim.after(at, what);
         }
         sim.after(LOOK_EVERY, Happening::Look);
         if sim.random.percent(30) {
@@ -350,7 +352,9 @@ impl<'a> Sim<'a> {
             Happening::Pause(wanted) => self.pause(wanted)?,
             Happening::ForgetOnce(away) => self.forget_once(away)?,
             Happening::LoseSite(site) => self.lose_site(site),
-            Happening::Relist(index, gone) => self.relist(index, gone),
+            Happening::ChangeList(version) => self.change_list(version),
+            Happening::Relist(index, gone, version) => self.relist(index, gone, version),
+            Happening::Claim(call) => self.hear_claim(call)?,
             Happening::Look => return self.look(),
         }
         Ok(false)

@@ -20,7 +20,7 @@ use nephila_node::crawl::snapshot;
 use nephila_node::directory;
 use nephila_node::looking_back::LookingBack;
 use nephila_node::writer::{self, Done, Job};
-use nephila_store::{Exported, KnownState, OwnStore, Store};
+use nephila_store::{Exported, KnownState, OwnStore, PlacedRecord, Store};
 
 use super::super::check_lost;
 use super::super::clock::Clock;
@@ -59,6 +59,8 @@ pub(super) struct Station {
     pub(super) site: SiteSettings,
     /// The federation that the site is of.
     pub(super) federation: Option<Federation>,
+    /// The lists of sites that it had before.
+    pub(super) earlier: Vec<Federation>,
     /// It is lost for good, with its site.
     pub(super) is_gone: bool,
     /// The last batch for another site, unless it was answered.
@@ -118,6 +120,7 @@ impl Station {
             back_after: None,
             site,
             federation: None,
+            earlier: Vec::new(),
             is_gone: false,
             posting: None,
             config: config.clone(),
@@ -171,7 +174,7 @@ impl Sim<'_> {
         let config = &station.config;
         let mut agent = Agent::of_site(config.settings.clone(), config.scope(&[]), station.site.clone());
         if let Some(federation) = &station.federation {
-            agent = agent.in_federation(federation.clone());
+            agent = agent.in_federation(federation.clone()).with_earlier_lists(station.earlier.clone());
         }
         let disk = Arc::new(station.disk.clone());
         let opened = writer::open(disk, Path::new(DIR), config, &mut agent, clock);
@@ -180,8 +183,11 @@ impl Sim<'_> {
         let mut process = Process::new(agent, opened);
         for url in self.lost.settled().filter(|url| !self.has_forgotten && station.is_home(url)) {
             let host = Url::parse(url).map(|url| Host::of(&url));
-            let is_held = |host: &Host| {
-                process.agent.open_partitions().is_some_and(|open| open.contains(partition_of(host)))
+            let mut is_held = |host: &Host| {
+                let open = process.agent.open_partitions();
+                // What it has yet to hear from the site that had the host before does not count.
+                open.is_some_and(|open| open.contains(partition_of(host)))
+                    && (station.earlier.is_empty() || process.agent.owns(host))
             };
             if host.is_ok_and(|host| is_held(&host)) {
                 match check_lost::state(&mut process.store, url).map_err(broken(Promise::NothingLost))? {
@@ -289,6 +295,12 @@ impl Sim<'_> {
                     let exported = process.store.export(&partitions, from.as_ref()).map_err(failed)?;
                     self.exported(index, to, handover, exported);
                 }
+                Action::ExportHost { call, host, from } => {
+                    let exported = process.store.export_host(&host, from.as_ref()).map_err(failed)?;
+                    self.exported_host(index, call, exported);
+                }
+                Action::Claim { gateway, call, claim, .. } => self.claim(index, &gateway, call, claim),
+                Action::Release { call, release } => self.release(index, call, release),
                 Action::Reread { from, until } => {
                     let (mut records, next) = process.store.records(from, until).map_err(failed)?;
                     if self.bug == Some(SiteBug::LosesOutboxes) {
@@ -297,24 +309,9 @@ impl Sim<'_> {
                     answers.push_back(Event::Reread { records, next });
                     self.reach("journal read again for others");
                 }
-                Action::LookBack(asked @ LookBack { from, until, with_answers }) => {
-                    let (mut records, next) = process.store.kept_records(from, until).map_err(failed)?;
-                    if self.bug == Some(SiteBug::KeepsNoRecords) {
-                        records.clear();
-                    }
-                    let (looked, next) = if with_answers {
-                        let reader = LookingBack::new(&self.stations[index].config);
-                        let archive = directory::archive(Path::new(DIR));
-                        reader.read(&self.stations[index].disk, &archive, records, next)
-                    } else {
-                        (records.into_iter().map(|(place, record)| (place, record, None)).collect(), next)
-                    };
-                    self.stations[index].answer(Event::LookedBack { asked, looked, next });
-                    self.reach(if with_answers {
-                        "pages read again for links"
-                    } else {
-                        "journal read for what was lost"
-                    });
+                Action::LookBack(asked) => {
+                    let records = process.store.kept_records(asked.from, asked.until).map_err(failed)?;
+                    self.looked_back(index, asked, records);
                 }
                 Action::Send { to, message } => self.send(index, &to, message),
                 Action::Post { gateway, post, batch, .. } => self.post(index, &gateway, post, batch),
@@ -339,6 +336,39 @@ impl Sim<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What the store knows of a host that another site claims.
+    fn exported_host(&mut self, index: usize, call: u64, exported: Exported) {
+        let Exported { mut moved, next, decided } = exported;
+        if self.bug == Some(SiteBug::ReleasesWithoutSeen) {
+            moved.hosts.iter_mut().for_each(|host| host.seen.clear());
+        }
+        self.stations[index].answer(Event::ExportedHost { call, moved, next, decided });
+    }
+
+    /// Records that were read once more, and with them the answers that they are about, if these are wanted.
+    fn looked_back(
+        &mut self,
+        index: usize,
+        asked: LookBack,
+        (mut records, next): (Vec<PlacedRecord>, Option<u64>),
+    ) {
+        if self.bug == Some(SiteBug::KeepsNoRecords) {
+            records.clear();
+        }
+        let (looked, next) = if asked.with_answers {
+            let reader = LookingBack::new(&self.stations[index].config);
+            let archive = directory::archive(Path::new(DIR));
+            reader.read(&self.stations[index].disk, &archive, records, next)
+        } else {
+            (records.into_iter().map(|(place, record)| (place, record, None)).collect(), next)
+        };
+        self.stations[index].answer(Event::LookedBack { asked, looked, next });
+        self.reach(match asked.with_answers {
+            true => "pages read again for links",
+            false => "journal read for what was lost",
+        });
     }
 
     fn exported(&mut self, index: usize, to: AgentId, handover: (u64, u64), exported: Exported) {
@@ -377,6 +407,7 @@ impl Sim<'_> {
             Message::Move { part, .. } if part > 0 => self.reach("a handover of several parts"),
             Message::Move { .. } => self.reach("a handover"),
             Message::MoveAgain { .. } => self.reach("a handover begun again"),
+            Message::Claim { .. } => self.reach("a claim passed on to another agent"),
             Message::Deliver { .. } => self.reach("a delivery"),
             Message::Turn(TurnMessage::Recall(_)) => self.reach("a turn at an address wanted back"),
             Message::Turn(TurnMessage::Over(_)) if self.stations[index].back_after.is_some() => {

@@ -1,0 +1,384 @@
+//! Hosts that belong to this site now and were another's before.
+//!
+//! An agent learns of a new list of sites when it is started, so that one which has a list asks no host that belongs to another
+//! site by it. A host that the list gives to this site and an earlier one did not is *claimed* before it is asked: the others
+//! say, once they have the same list, whether it was theirs, what it asked for, and which of its URLs are done. What they have
+//! queued of it comes as all that they find does. The claim is good when the one says so that had the host, or when nobody did;
+//! that is noted durably behind all that came with it. If whoever had it cannot be reached, the host waits.
+//!
+//! Whoever is asked passes the question on to the agent that holds the host's partition. It keeps what it knows, and says the
+//! same again as often as it is asked: a claim that was broken off begins anew.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::handover::Cursor;
+use super::{Action, Agent, Ticket};
+use crate::assign::partition_of;
+use crate::federation::{Claim, Federation, Release, SiteNumber};
+use crate::frontier::{HostMemo, Place, Wait};
+use crate::limits::{CLAIMS_MAX, RELAYED_MAX, UNSETTLED_MAX};
+use crate::record::{Found, Record};
+use crate::site::{AgentId, Message, Moved, MovedHost};
+use crate::time::{Mono, Now};
+use crate::url::{Host, identify};
+
+/// A host that is being claimed is looked at again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A site that gives no answer is asked again after this, and after twice as long each time,
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+/// up to this.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+
+/// What another site has to say of a host.
+#[derive(Debug)]
+struct Question {
+    site: SiteNumber,
+    /// Where it goes on, unless this is the beginning.
+    from: Option<Cursor>,
+    failures: u32,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    AskAt(Mono),
+    Asked(u64),
+    Answered,
+}
+
+/// A host on its way to us.
+#[derive(Debug)]
+struct Claiming {
+    questions: Vec<Question>,
+    memo: Option<HostMemo>,
+    /// The record that says that it is ours.
+    ticket: Option<Ticket>,
+}
+
+/// Who wants to know what we have of a host.
+#[derive(Clone, Copy, Debug)]
+enum Asker {
+    /// Another site, which waits for the answer to this call.
+    Site(u64),
+    /// An agent of our site that was asked, under its number.
+    Agent(AgentId, u64),
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// Lists that were had before, the newest first.
+    earlier: Vec<Federation>,
+    under_way: BTreeMap<Host, Claiming>,
+    /// Questions to other sites, to the store, and to agents of our site.
+    asked: u64,
+    reading: BTreeMap<u64, Asker>,
+    relayed: BTreeMap<u64, u64>,
+}
+
+/// Whether a host was given to a site by all these lists, the newest first, since it was claimed in that version, or since there
+/// is any list.
+fn is_owned<'a>(lists: impl Iterator<Item = &'a Federation>, me: &str, host: &Host, claimed: u64) -> bool {
+    for list in lists {
+        if list.owner(host) != me {
+            return false;
+        }
+        if list.version() <= 1 || claimed >= list.version() {
+            return true;
+        }
+    }
+    false
+}
+
+/// As a host remembers it: no list is changed so often.
+fn version_of(version: u64) -> u32 {
+    u32::try_from(version).unwrap_or(u32::MAX)
+}
+
+impl Agent {
+    /// The same agent, whose site has had these lists before.
+    pub fn with_earlier_lists(mut self, mut earlier: Vec<Federation>) -> Agent {
+        earlier.sort_by_key(|list| std::cmp::Reverse(list.version()));
+        if let Some(exchange) = self.exchange.as_deref_mut() {
+            exchange.claims.earlier = earlier;
+        }
+        self
+    }
+
+    /// Whether a host of our site may be asked.
+    pub(super) fn is_claimed(&mut self, index: u32) -> bool {
+        let Some(exchange) = self.exchange.as_deref() else { return true };
+        let host = self.bench.host_mut(index);
+        if !host.is_owned {
+            let federation = &exchange.federation;
+            let me = &federation.site(federation.me()).name;
+            let lists = std::iter::once(federation).chain(&exchange.claims.earlier);
+            host.is_owned = is_owned(lists, me, &host.name, host.claimed.into());
+        }
+        host.is_owned
+    }
+
+    /// Whether a host of our site may have been another's.
+    pub(super) fn may_have_been_theirs(&self, host: &Host) -> bool {
+        let Some(exchange) = self.exchange.as_deref() else { return false };
+        let federation = &exchange.federation;
+        if federation.version() <= 1 {
+            return false;
+        }
+        let me = &federation.site(federation.me()).name;
+        !is_owned(std::iter::once(federation).chain(&exchange.claims.earlier), me, host, 0)
+    }
+
+    /// Whether a host is of our site, and no other site has a say in it.
+    pub fn owns(&mut self, host: &Host) -> bool {
+        let is_ours = self.other_site(host).is_none();
+        is_ours && self.bench.find(host).is_some_and(|index| self.is_claimed(index))
+    }
+
+    /// A host of ours has its turn that was another's.
+    pub(super) fn claim(&mut self, index: u32, now: Now) {
+        let name = self.bench.host(index).name.clone();
+        let Some(exchange) = self.exchange.as_deref_mut() else { return };
+        let claims = &mut exchange.claims;
+        if !claims.under_way.contains_key(&name) && claims.under_way.len() < CLAIMS_MAX {
+            let federation = &exchange.federation;
+            let others = federation.sites().filter(|(at, site)| *at != federation.me() && !site.is_gone);
+            // By the first list a host was its owner's, whoever else there is. By one that we never had it may have been
+            // anybody's.
+            let owner = match &claims.earlier[..] {
+                [first] if first.version() == 1 && federation.version() == 2 => Some(first.owner(&name)),
+                _ => None,
+            };
+            let others = others.filter(|(_, site)| owner.is_none_or(|owner| site.name == owner));
+            let question =
+                |(site, _)| Question { site, from: None, failures: 0, stage: Stage::AskAt(now.mono) };
+            let questions = others.map(question).collect();
+            claims.under_way.insert(name, Claiming { questions, memo: None, ticket: None });
+        }
+        self.bench.put_until(index, Place::Waiting(Wait::Claim), now.mono + LOOK_AGAIN);
+    }
+
+    /// Asks what is to be asked now, and notes what is ours.
+    pub(super) fn tend_claims(&mut self, now: Now, out: &mut Vec<Action>) {
+        let is_full = self.unsettled.len() >= UNSETTLED_MAX / 2;
+        let Some(exchange) = self.exchange.as_deref_mut() else { return };
+        if is_full || exchange.claims.under_way.is_empty() {
+            return;
+        }
+        let (list, federation, claims) =
+            (exchange.federation.list(), &exchange.federation, &mut exchange.claims);
+        let (bench, site) = (&self.bench, &self.site);
+        // One whose host has left, or is about to, begins anew where that is.
+        claims.under_way.retain(|host, claiming| {
+            claiming.ticket.is_some() || bench.find(host).is_some() && site.may_ask(partition_of(host))
+        });
+        let mut done = Vec::new();
+        for (host, claiming) in &mut claims.under_way {
+            for question in &mut claiming.questions {
+                let Stage::AskAt(at) = question.stage else { continue };
+                if now.mono < at {
+                    continue;
+                }
+                claims.asked += 1;
+                let call = claims.asked;
+                question.stage = Stage::Asked(call);
+                let gateways = &federation.site(question.site).gateways;
+                let gateway = gateways.get(question.failures as usize % gateways.len().max(1)).cloned();
+                let claim = Box::new(Claim { list, host: host.clone(), from: question.from.clone() });
+                let site = question.site;
+                out.push(Action::Claim { site, gateway: gateway.unwrap_or_default(), call, claim });
+            }
+            let is_answered = |question: &Question| matches!(question.stage, Stage::Answered);
+            if claiming.ticket.is_none() && claiming.questions.iter().all(is_answered) {
+                done.push((host.clone(), claiming.memo.take()));
+            }
+        }
+        for (host, memo) in done {
+            let Some(index) = self.bench.find(&host) else { continue };
+            let record =
+                Record::Claimed { host: host.clone(), version: list.version, memo: memo.map(Box::new) };
+            let ticket = self.write(record, Some(index), None, out);
+            let exchange = self.exchange.as_deref_mut();
+            if let Some(claiming) = exchange.and_then(|exchange| exchange.claims.under_way.get_mut(&host)) {
+                claiming.ticket = Some(ticket);
+            }
+        }
+    }
+
+    pub(super) fn next_claim_wake(&self) -> Option<Mono> {
+        let claims = &self.exchange.as_deref()?.claims;
+        let questions = claims.under_way.values().flat_map(|claiming| &claiming.questions);
+        let wakes = questions.filter_map(|question| match question.stage {
+            Stage::AskAt(at) => Some(at),
+            _ => None,
+        });
+        wakes.min().filter(|_| self.unsettled.len() < UNSETTLED_MAX / 2)
+    }
+
+    /// What another site has to say of a host; nothing if it does not say it.
+    pub(super) fn on_claimed(
+        &mut self,
+        call: u64,
+        release: Option<Box<Release>>,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(exchange) = self.exchange.as_deref_mut() else { return };
+        let mut found = None;
+        for (host, claiming) in &mut exchange.claims.under_way {
+            let asked = |question: &Question| matches!(question.stage, Stage::Asked(other) if other == call);
+            if let Some(at) = claiming.questions.iter().position(asked) {
+                found = Some((host.clone(), claiming, at));
+                break;
+            }
+        }
+        let Some((host, claiming, at)) = found else { return };
+        let question = &mut claiming.questions[at];
+        // One who says that there is more, and nothing else, could do so for ever.
+        let says = |release: &Release| {
+            release.next.is_none() || release.moved.hosts.iter().any(|moved| !moved.seen.is_empty())
+        };
+        let Some(release) = release.filter(|release| says(release)) else {
+            let wait = AGAIN_MIN.saturating_mul(1 << question.failures.min(10)).min(AGAIN_MAX);
+            question.failures += 1;
+            question.stage = Stage::AskAt(now.mono + wait);
+            return;
+        };
+        let Release { was_owner, agent, at, moved, next } = *release;
+        let mut moved = moved.translated(at, now.wall);
+        // Nobody says anything of other hosts.
+        moved.hosts.retain(|moved| moved.host == host);
+        for moved in &mut moved.hosts {
+            claiming.memo = moved.memo.take().or(claiming.memo.take());
+        }
+        (question.from, question.failures) = (next, 0);
+        question.stage = match question.from {
+            Some(_) => Stage::AskAt(now.mono),
+            None => Stage::Answered,
+        };
+        if was_owner && question.from.is_none() {
+            // Nobody else has a say in it.
+            claiming.questions.clear();
+        }
+        let is_of_host = |found: &Found| identify(&found.url).is_some_and(|(of, _)| of == host);
+        let is_wrong = !moved.found.iter().all(is_of_host) || moved.found.len() != moved.waiting.len();
+        if is_wrong {
+            (moved.found, moved.waiting) = Default::default();
+        }
+        if !moved.found.is_empty() || moved.hosts.iter().any(|host| !host.seen.is_empty()) {
+            self.write(Record::Moved { from: agent, moved }, None, None, out);
+        }
+    }
+
+    /// A host is ours, durably, with all that others knew of it.
+    pub(super) fn host_is_claimed(&mut self, host: &Host, version: u64, memo: Option<&HostMemo>, now: Now) {
+        if let Some(exchange) = self.exchange.as_deref_mut() {
+            exchange.claims.under_way.remove(host);
+        }
+        let Some(index) = self.bench.find(host) else { return };
+        let run = self.runs;
+        if let Some(memo) = memo {
+            self.bench.host_mut(index).remember(Some(memo.clone()), run, now);
+        }
+        // Whoever had it may have asked it just now.
+        let from = now.mono + self.first_wait(index);
+        let host = self.bench.host_mut(index);
+        host.claimed = host.claimed.max(version_of(version));
+        host.not_before = host.not_before.max(from);
+        if self.is_at_rest(index) {
+            self.settle_in(index, now);
+        }
+    }
+
+    /// A record of an earlier run says the same.
+    pub(super) fn recall_claimed(&mut self, index: u32, version: u64, memo: Option<&HostMemo>, now: Now) {
+        let run = self.runs;
+        let host = self.bench.host_mut(index);
+        if let Some(memo) = memo {
+            host.remember(Some(memo.clone()), run, now);
+        }
+        host.claimed = host.claimed.max(version_of(version));
+    }
+
+    /// Another site claims a host.
+    pub(super) fn on_claim(&mut self, call: u64, site: &str, claim: Claim, now: Now, out: &mut Vec<Action>) {
+        let Some(exchange) = self.exchange.as_deref_mut() else { return };
+        let is_its =
+            exchange.federation.list() == claim.list && exchange.federation.owner(&claim.host) == site;
+        let partition = partition_of(&claim.host);
+        let holder = self.site.token(partition).holder;
+        let is_elsewhere = holder != self.site.me() && self.site.is_well(holder, now.mono);
+        if is_its && self.site.may_ask(partition) {
+            self.read_for(Asker::Site(call), claim, out);
+        } else if is_its && is_elsewhere {
+            let claims = &mut exchange.claims;
+            claims.asked += 1;
+            let number = claims.asked;
+            claims.relayed.insert(number, call);
+            if claims.relayed.len() > RELAYED_MAX {
+                // Nobody waits for the oldest any more.
+                claims.relayed.pop_first();
+            }
+            self.send(holder, Message::Claim { call: number, claim: Box::new(claim) }, out);
+        } else {
+            out.push(Action::Release { call, release: None });
+        }
+    }
+
+    /// An agent of our site was asked for a host of a partition that we hold.
+    pub(super) fn on_claim_message(&mut self, from: AgentId, call: u64, claim: Claim, out: &mut Vec<Action>) {
+        let federation = self.exchange.as_deref().map(|exchange| &exchange.federation);
+        let is_foreign = federation
+            .is_some_and(|list| list.list() == claim.list && list.site_of(&claim.host) != list.me());
+        if is_foreign && self.site.may_ask(partition_of(&claim.host)) {
+            self.read_for(Asker::Agent(from, call), claim, out);
+        } else {
+            self.send(from, Message::Release { call, release: None }, out);
+        }
+    }
+
+    fn read_for(&mut self, asker: Asker, claim: Claim, out: &mut Vec<Action>) {
+        let Some(exchange) = self.exchange.as_deref_mut() else { return };
+        exchange.claims.asked += 1;
+        let call = exchange.claims.asked;
+        exchange.claims.reading.insert(call, asker);
+        out.push(Action::ExportHost { call, host: claim.host, from: claim.from });
+    }
+
+    /// What the store knows of a host that is another site's.
+    pub(super) fn on_exported_host(
+        &mut self,
+        call: u64,
+        mut moved: Moved,
+        next: Option<Cursor>,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(exchange) = self.exchange.as_deref_mut() else { return };
+        let Some(asker) = exchange.claims.reading.remove(&call) else { return };
+        let Some(MovedHost { host, memo, .. }) = moved.hosts.first_mut() else { return };
+        // What is on the workbench is newer.
+        let known = self.bench.find(host).map(|index| self.bench.host(index)).filter(|host| host.is_known());
+        let last = known.map_or(memo.take(), |host| host.memo(self.runs, now));
+        let claimed = last.as_ref().map_or(0, HostMemo::claimed);
+        let me = &exchange.federation.site(exchange.federation.me()).name;
+        let was_owner = is_owned(exchange.claims.earlier.iter(), me, host, claimed);
+        *memo = last.filter(|_| was_owner).map(|memo| memo.for_another(now));
+        let release = Release { was_owner, agent: self.site.me(), at: now.wall, moved, next };
+        match asker {
+            Asker::Site(call) => out.push(Action::Release { call, release: Some(Box::new(release)) }),
+            Asker::Agent(to, call) => {
+                self.send(to, Message::Release { call, release: Some(Box::new(release)) }, out);
+            }
+        }
+    }
+
+    /// The answer of the agent that a question was passed on to.
+    pub(super) fn on_release(&mut self, call: u64, release: Option<Box<Release>>, out: &mut Vec<Action>) {
+        let claims = self.exchange.as_deref_mut().map(|exchange| &mut exchange.claims);
+        if let Some(call) = claims.and_then(|claims| claims.relayed.remove(&call)) {
+            out.push(Action::Release { call, release });
+        }
+    }
+}
