@@ -154,6 +154,14 @@ pub(crate) fn command() -> Command {
                 .arg(option("graph", "FILE", "Links: two numbers of pages a line, with a tab between"))
                 .arg(option("draws", "N", "How often seeds are drawn [default: 10]"))
                 .arg(option("seeds", "N", "How many seeds a crawl begins with [default: 10]"))
+                .arg(option("sites", "N", "Sites that crawl as one; 1 for none [default: 3]"))
+                .arg(option(
+                    "times",
+                    "X,...",
+                    "When they send what they found for a page again: when all of it is so many times what was sent \
+                     [default: 1.5,2,4,8,16]",
+                ))
+                .arg(option("late", "N", "Pages that are fetched while something is on its way [default: 1000]"))
                 .arg(option("plot", "FILE", "Write a plot here, as SVG")),
         )
 }
@@ -537,11 +545,21 @@ fn garbage_options(matches: &ArgMatches, seed: u64) -> Result<GarbageOptions, Fa
 
 fn quality_options(matches: &ArgMatches, seed: u64) -> Result<QualityOptions, Failure> {
     let default = QualityOptions::default();
+    let times = match matches.get_one::<String>("times") {
+        None => default.times,
+        Some(words) => {
+            let times = words.split(',').map(|word| word.trim().parse()).collect::<Result<_, _>>();
+            times.map_err(|_| Failure::usage(format!("--times: {words:?} are not numbers")))?
+        }
+    };
     Ok(QualityOptions {
         seed,
         graph: matches.get_one::<String>("graph").map_or(default.graph, PathBuf::from),
         draws: number(matches, "draws", default.draws)?,
         seeds: number(matches, "seeds", default.seeds)?,
+        sites: number(matches, "sites", default.sites)?,
+        times,
+        late: number(matches, "late", default.late)?,
         plot: matches.get_one::<String>("plot").map(PathBuf::from),
     })
 }

@@ -74,6 +74,11 @@ impl Graph {
         &self.targets[self.starts[page as usize]..self.starts[page as usize + 1]]
     }
 
+    /// The host that a page is on.
+    pub(super) fn host(&self, page: u32) -> u16 {
+        self.hosts[page as usize]
+    }
+
     /// Whether a link leads to another host.
     pub(super) fn is_far(&self, from: u32, to: u32) -> bool {
         self.hosts[from as usize] != self.hosts[to as usize]

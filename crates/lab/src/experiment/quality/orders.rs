@@ -164,10 +164,10 @@ impl Known {
 }
 
 /// A page that waits, as it was when its score was this.
-struct Waiting {
-    score: f64,
-    entered: Reverse<u64>,
-    page: u32,
+pub(super) struct Waiting {
+    pub(super) score: f64,
+    pub(super) entered: Reverse<u64>,
+    pub(super) page: u32,
 }
 
 impl Ord for Waiting {
