@@ -86,6 +86,7 @@ pub struct Federation {
     /// Whose domains are that a rule names.
     pinned: BTreeMap<String, SiteNumber>,
     is_stretched: bool,
+    is_remembering: bool,
 }
 
 impl Federation {
@@ -114,7 +115,7 @@ impl Federation {
         }
         let pin = |(domain, site): (String, String)| Ok((domain.to_ascii_lowercase(), find(&site)?));
         let pinned = pinned.into_iter().map(pin).collect::<Result<_, NotAFederation>>()?;
-        Ok(Federation { version, sites, me, pinned, is_stretched: false })
+        Ok(Federation { version, sites, me, pinned, is_stretched: false, is_remembering: false })
     }
 
     /// The same sites as one that is stretched over all places, for comparisons: each *URL* belongs to one, by its hash, all of
@@ -122,6 +123,16 @@ impl Federation {
     /// by several at once, and what is on its way is lost with its agent.
     pub fn stretched(self) -> Federation {
         Federation { is_stretched: true, ..self }
+    }
+
+    /// The same, where each place remembers what it has sent to others and does not send it again, as far as it remembers.
+    pub fn remembering(self) -> Federation {
+        Federation { is_remembering: true, ..self }
+    }
+
+    /// Whether places remember what they have sent.
+    pub(crate) fn is_remembering(&self) -> bool {
+        self.is_remembering
     }
 
     /// The site that a URL of a stretched federation belongs to, if that is another one.

@@ -3,6 +3,16 @@
 //!
 //! What passes arrives in order and whole, as over a TCP connection with a window as large as the way is long: a beginning takes
 //! a round trip, and nothing is lost. The bytes are those that TCP carries, TLS included.
+//!
+//! A wide area of packets ([`Wan::of_packets`]) loses some of them and delays each by another time, beneath the kernel's own TCP.
+//! The bytes are then those of packets, with their heads, what was lost, what was sent again, and what only acknowledges.
+
+#[cfg(target_os = "linux")]
+mod packets;
+/// There are no such devices here.
+#[cfg(not(target_os = "linux"))]
+#[path = "wan/no_packets.rs"]
+mod packets;
 
 use std::{
     io,
@@ -15,7 +25,7 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
@@ -29,16 +39,29 @@ use tokio::{
 const CHUNK_BYTES: usize = 16 << 10;
 /// Chunks under way in one direction of a connection: 4 MiB.
 const CHUNKS_MAX: usize = 256;
+/// A packet that would have to wait so long for those before it to leave is lost.
+const BACKLOG_MAX: Duration = Duration::from_millis(250);
 /// How often a cut way is looked at.
 const CUT_LOOK: Duration = Duration::from_millis(10);
 
 /// A way from one site to another, and back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Way {
     /// How long it takes there and back.
     pub round_trip: Duration,
     /// Bytes a second in each direction; 0 for no limit.
     pub bytes_per_s: u64,
+    /// Which part of the packets is lost, where there are packets,
+    pub loss: f64,
+    /// and by how much each is later than it should be, at most.
+    pub jitter: Duration,
+}
+
+impl Way {
+    /// Whether it takes packets to be like this.
+    pub fn has_packets(&self) -> bool {
+        self.loss > 0.0 || !self.jitter.is_zero()
+    }
 }
 
 /// One direction of a way.
@@ -69,6 +92,22 @@ impl Direction {
             }
         };
         leaves + self.way.round_trip / 2
+    }
+
+    /// When a packet that is here now arrives, if it does. Chance is in `drawn`.
+    fn take_packet(&self, bytes: usize, drawn: u64) -> Option<Instant> {
+        let backlog = {
+            let free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            free_at.saturating_duration_since(Instant::now())
+        };
+        if self.is_cut.load(Ordering::Relaxed) || backlog > BACKLOG_MAX {
+            return None;
+        }
+        let arrives = self.arrival(bytes);
+        // One half says whether it is lost, the other by how much it is late.
+        let unit = |half: u64| half as f64 / f64::from(u32::MAX);
+        let late = self.way.jitter.mul_f64(unit(drawn & u64::from(u32::MAX)));
+        (unit(drawn >> 32) >= self.way.loss).then_some(arrives + late)
     }
 
     async fn while_cut(&self) {
@@ -104,6 +143,7 @@ impl Relay {
 #[derive(Debug)]
 pub struct Wan {
     runtime: Runtime,
+    packets: Option<packets::Packets>,
 }
 
 impl Wan {
@@ -114,7 +154,14 @@ impl Wan {
             .thread_name("lab-wan")
             .enable_all()
             .build()?;
-        Ok(Wan { runtime })
+        Ok(Wan { runtime, packets: None })
+    }
+
+    /// Begins without any ways, and with packets. An error where that cannot be: it takes an administrator, and Linux.
+    pub fn of_packets() -> io::Result<Wan> {
+        let wan = Wan::start()?;
+        let packets = packets::Packets::start(&wan.runtime)?;
+        Ok(Wan { packets: Some(packets), ..wan })
     }
 
     /// Opens a way to whoever listens at `to`.
@@ -128,13 +175,37 @@ impl Wan {
         let directions = (Arc::clone(&there), Arc::clone(&back));
         let _entered = self.runtime.enter();
         let listener = TcpListener::from_std(listener)?;
-        self.runtime.spawn(async move {
-            while let Ok((from, _)) = listener.accept().await {
-                tokio::spawn(relay(from, to.clone(), directions.clone()));
+        match &self.packets {
+            None => {
+                self.runtime.spawn(accept(listener, move |from| relay(from, to.clone(), directions.clone())));
             }
-        });
+            Some(packets) => {
+                let (far_listener, far) = packets.listen(&there, &back)?;
+                self.runtime.spawn(accept(listener, move |from| join(from, far.connect())));
+                self.runtime
+                    .spawn(accept(far_listener, move |from| join(from, TcpStream::connect(to.clone()))));
+            }
+        }
         Ok(Relay { address, there, back, is_cut })
     }
+}
+
+/// Has each connection carried on, for as long as the runtime is there.
+async fn accept<C>(listener: TcpListener, carry: impl Fn(TcpStream) -> C)
+where
+    C: Future<Output = ()> + Send + 'static,
+{
+    while let Ok((from, _)) = listener.accept().await {
+        tokio::spawn(carry(from));
+    }
+}
+
+/// Carries what comes from each of two sides to the other.
+async fn join(mut from: TcpStream, to: impl Future<Output = io::Result<TcpStream>>) {
+    // Whoever connected sees the connection end.
+    let Ok(mut to) = to.await else { return };
+    let _ = (from.set_nodelay(true), to.set_nodelay(true));
+    let _ = copy_bidirectional(&mut from, &mut to).await;
 }
 
 async fn relay(from: TcpStream, to: String, (there, back): (Arc<Direction>, Arc<Direction>)) {
@@ -191,9 +262,15 @@ mod tests {
     fn echo(relay: &Relay, bytes: usize) -> Duration {
         let mut stream = TcpStream::connect(&relay.address).unwrap();
         let began = Instant::now();
-        stream.write_all(&vec![7; bytes]).unwrap();
+        let sent: Vec<u8> = (0..bytes).map(|at| (at * at / 7) as u8).collect();
         let mut back = vec![0; bytes];
-        stream.read_exact(&mut back).unwrap();
+        std::thread::scope(|scope| {
+            let mut writing = stream.try_clone().unwrap();
+            let sent = &sent;
+            scope.spawn(move || writing.write_all(sent).unwrap());
+            stream.read_exact(&mut back).unwrap();
+        });
+        assert!(back == sent, "other bytes came back");
         began.elapsed()
     }
 
@@ -215,7 +292,7 @@ mod tests {
     #[test]
     fn a_way_takes_its_time_and_counts() {
         let wan = Wan::start().unwrap();
-        let way = Way { round_trip: Duration::from_millis(60), bytes_per_s: 1_000_000 };
+        let way = Way { round_trip: Duration::from_millis(60), bytes_per_s: 1_000_000, ..Way::default() };
         let relay = wan.open(echoing(), way).unwrap();
         // A round trip to connect, and one for the bytes.
         assert!(echo(&relay, 10) >= Duration::from_millis(120));
@@ -227,7 +304,7 @@ mod tests {
     #[test]
     fn nothing_passes_a_cut() {
         let wan = Wan::start().unwrap();
-        let way = Way { round_trip: Duration::ZERO, bytes_per_s: 0 };
+        let way = Way::default();
         let relay = wan.open(echoing(), way).unwrap();
         relay.cut(true);
         std::thread::scope(|scope| {
@@ -236,5 +313,52 @@ mod tests {
             relay.cut(false);
             assert!(echo.join().unwrap() >= Duration::from_millis(50));
         });
+    }
+
+    /// A wide area of packets, where there can be one.
+    fn of_packets() -> Option<Wan> {
+        match Wan::of_packets() {
+            Ok(wan) => Some(wan),
+            Err(error) => {
+                println!("skipped: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn what_loses_packets_carries_all_of_it() {
+        let Some(wan) = of_packets() else { return };
+        let bytes = 2_000_000;
+        let way = Way {
+            round_trip: Duration::from_millis(40),
+            bytes_per_s: 2_500_000,
+            loss: 0.01,
+            jitter: Duration::from_millis(5),
+        };
+        let relay = wan.open(echoing(), way).unwrap();
+        let took = echo(&relay, bytes);
+        // No faster than the rate allows, and not as slow as if every loss stopped it for a second.
+        assert!((800..20_000).contains(&took.as_millis()), "{took:?}");
+        let (there, back) = relay.bytes();
+        // Heads of packets, and what was sent again.
+        for passed in [there, back] {
+            assert!((1_027 * bytes as u64..1_500 * bytes as u64).contains(&(1_000 * passed)), "{passed}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_to_a_cut_is_sent_again() {
+        let Some(wan) = of_packets() else { return };
+        let relay = wan.open(echoing(), Way::default()).unwrap();
+        relay.cut(true);
+        std::thread::scope(|scope| {
+            let echo = scope.spawn(|| echo(&relay, 10));
+            std::thread::sleep(Duration::from_millis(100));
+            assert_eq!(relay.bytes(), (0, 0));
+            relay.cut(false);
+            assert!(echo.join().unwrap() >= Duration::from_millis(50));
+        });
+        assert!(relay.bytes().0 > 10);
     }
 }

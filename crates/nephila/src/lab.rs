@@ -2,6 +2,7 @@
 //! crawler without touching anybody's server.
 
 mod simulate;
+mod wide_area;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,12 +11,12 @@ use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nephila_lab::demo;
 use nephila_lab::experiment::{
-    BenchOptions, ChaosOptions, ConnectionsOptions, FederationOptions, FirstPageOptions, FrontierExperiment,
-    FullDiskOptions, GapOptions, GarbageOptions, HandshakesOptions, HostileOptions, KillsOptions,
-    ManyHostsOptions, MemoryOptions, Outcome, QualityOptions, RedisExperiment, RingOptions, ScalingOptions,
-    ServerFaults, Setup, WebSpeedOptions, WorkOptions, bench, chaos, connections, federation, first_page,
-    frontier, frontier_work, full_disk, gap, garbage, handshakes, hostile, kills, many_hosts, memory,
-    quality, redis, ring, scaling, web_speed,
+    BenchOptions, ChaosOptions, ConnectionsOptions, FirstPageOptions, FrontierExperiment, FullDiskOptions,
+    GapOptions, GarbageOptions, HandshakesOptions, HostileOptions, KillsOptions, ManyHostsOptions,
+    MemoryOptions, Outcome, QualityOptions, RedisExperiment, RingOptions, ScalingOptions, ServerFaults,
+    Setup, WebSpeedOptions, WorkOptions, bench, chaos, connections, federation, first_page, frontier,
+    frontier_work, full_disk, gap, garbage, handshakes, hostile, kills, many_hosts, memory, quality, redis,
+    ring, scaling, web_speed,
 };
 use nephila_lab::web::{Kinds, WebConfig, WebError, kinds, run_blocking};
 use nephila_node::display::{self, Kind};
@@ -220,19 +221,7 @@ fn site_commands() -> [Command; 5] {
         .arg(option("requests", "N", "Requests that are measured each time [default: 16000]"))
         .arg(option("rounds", "N", "How often both are measured, in turn [default: 2]"))
         .arg(store_option()),
-        experiment_command(
-            "federation",
-            "Crawl as several sites over an emulated wide area, and count what passes between them",
-        )
-        .arg(option("sites", "N", "How many sites [default: 3]"))
-        .arg(option("agents", "N", "Agents of each [default: 1]"))
-        .arg(option("hosts", "N", "Hosts of the web [default: 1000]"))
-        .arg(option("pages", "N", "Pages of each, on average [default: 40]"))
-        .arg(option("round-trip", "MS", "From one site to another and back, in milliseconds [default: 80]"))
-        .arg(option("cut", "SECONDS", "Cut the last site off for so long [default: 0]"))
-        .arg(flag("change", "Give every third host another site when a third of the pages were asked for"))
-        .arg(flag("lose", "Take the last site away for good when a third of the pages were asked for"))
-        .arg(flag("compare", "Compare with one site that is stretched over all places")),
+        wide_area::command(),
         experiment_command(
             "garbage",
             "Send random bytes to every port of a site, with wrong certificates and without, and see that nothing changes",
@@ -433,7 +422,7 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
         }
         "chaos" => chaos(&setup, &chaos_options(matches, seed)?)?,
         "scaling" => scaling(&setup, &scaling_options(matches, seed)?)?,
-        "federation" => federation(&setup, &federation_options(matches, seed)?)?,
+        "federation" => federation(&setup, &wide_area::options(matches, seed)?)?,
         "garbage" => garbage(&setup, &garbage_options(matches, seed)?)?,
         "connections" => {
             let hosts = number(matches, "hosts", ConnectionsOptions::default().hosts)?;
@@ -513,27 +502,6 @@ fn hostile_options(matches: &ArgMatches, seed: u64) -> Result<HostileOptions, Fa
         hosts: number(matches, "hosts", default.hosts)?,
         pages: number(matches, "pages", default.pages)?,
         scale: number(matches, "scale", default.scale)?,
-        ..default
-    })
-}
-
-fn federation_options(matches: &ArgMatches, seed: u64) -> Result<FederationOptions, Failure> {
-    let default = FederationOptions::default();
-    Ok(FederationOptions {
-        seed,
-        sites: number(matches, "sites", default.sites)?,
-        agents: number(matches, "agents", default.agents)?,
-        hosts: number(matches, "hosts", default.hosts)?,
-        pages: number(matches, "pages", default.pages)?,
-        round_trip: Duration::from_millis(number(
-            matches,
-            "round-trip",
-            default.round_trip.as_millis() as u64,
-        )?),
-        cut: Duration::from_secs(number(matches, "cut", 0)?),
-        lose: matches.get_flag("lose"),
-        change: matches.get_flag("change"),
-        compare: matches.get_flag("compare"),
         ..default
     })
 }

@@ -200,3 +200,20 @@ fn sites_crawl_as_one_also_when_one_is_cut_off() {
     assert!(missed.is_empty(), "{missed:#?}");
     assert!(outcome.figures["urls_sent"].as_u64() > Some(500), "{outcome}");
 }
+
+#[test]
+fn halves_of_five_sites_that_are_cut_apart_crawl_on() {
+    let options = FederationOptions {
+        sites: 5,
+        hosts: 40,
+        pages: 40,
+        round_trip: Duration::from_millis(40),
+        halves: Duration::from_secs(5),
+        ..FederationOptions::default()
+    };
+    let outcome = federation(&setup(), &options).unwrap();
+    let missed: Vec<_> =
+        outcome.bars.iter().filter(|bar| !bar.met && !bar.what.starts_with("bytes")).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+    assert!(outcome.figures["urls_sent"].as_u64() > Some(500), "{outcome}");
+}

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::Serialize;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::claims::Claims;
 use super::dispatch::unasked;
@@ -39,6 +40,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// URLs for one other site of a stretched federation; then nothing more is fetched.
 const LOOSE_MAX: usize = 200_000;
+/// What a place of one that remembers remembers of what it has sent to another, by hash: 3 MB. Then it begins anew.
+const LOOSE_KNOWN_MAX: usize = 375_000;
 
 /// URLs and the hosts that they were taken from.
 type Parcels = Vec<(u32, Due)>;
@@ -63,6 +66,8 @@ struct Route {
     went: Mono,
     /// In a stretched federation: what was found and belongs there.
     loose: VecDeque<Found>,
+    /// And if it is remembering, what that was so far.
+    loose_known: BTreeSet<u64>,
     sent: Option<Sent>,
     failures: u32,
     /// The gateway that is asked: another one after each failure.
@@ -162,7 +167,16 @@ impl Agent {
         };
         found.retain(|found| {
             let Some(site) = federation.stretched_to(&found.url) else { return true };
-            routes[site.index()].loose.push_back(found.clone());
+            let route = &mut routes[site.index()];
+            if federation.is_remembering() {
+                if route.loose_known.len() >= LOOSE_KNOWN_MAX {
+                    route.loose_known.clear();
+                }
+                if !route.loose_known.insert(xxh3_64(found.url.as_bytes())) {
+                    return false;
+                }
+            }
+            route.loose.push_back(found.clone());
             false
         });
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{HOSTS, SETTINGS, free_directory, serve, verdict_words};
 use crate::experiment::Setup;
-use crate::experiment::sites::{Sites, SitesPlan};
+use crate::experiment::sites::{Shape, Sites, SitesPlan};
 use crate::wan::Way;
 use crate::web::{Verdict, Web};
 
@@ -50,10 +50,11 @@ pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<SitesDemo> {
         agents: 1,
         settings: &settings(),
         pinned: &pinned(&web),
-        stretched: false,
+        shape: Shape::Federation,
         way: &|from, to| Way {
             round_trip: Duration::from_millis(ROUND_TRIPS_MS[from][to]),
             bytes_per_s: BYTES_PER_S,
+            ..Way::default()
         },
     };
     std::fs::create_dir(&out).with_context(|| format!("cannot make {}", out.display()))?;

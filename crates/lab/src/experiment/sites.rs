@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     fs,
+    ops::Range,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,6 +18,17 @@ use crate::{
     web::Web,
 };
 
+/// What several sites are together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Sites that each have their own hosts.
+    Federation,
+    /// One site that is stretched over all places, in which each URL has its own.
+    Stretched,
+    /// The same, whose places remember what they have sent to each other.
+    Remembering,
+}
+
 /// How long the agents of a site may take to find each other.
 const BEGIN_MAX: Duration = Duration::from_secs(60);
 
@@ -30,8 +42,8 @@ pub(crate) struct SitesPlan<'a> {
     pub(crate) settings: &'a str,
     /// Domains, and the sites that they belong to.
     pub(crate) pinned: &'a [(String, String)],
-    /// As one site that is stretched over all places.
-    pub(crate) stretched: bool,
+    /// What they are together.
+    pub(crate) shape: Shape,
     /// What the way between two sites is like.
     pub(crate) way: &'a dyn Fn(usize, usize) -> Way,
 }
@@ -68,10 +80,18 @@ impl Sites {
             let count = (plan.agents, plan.agents);
             sites.push(Agents::of_site(setup, &dir, web, count, &settings, (name, &seeds))?);
         }
-        let wan = Wan::start()?;
+        let places = 0..plan.names.len();
+        let has_packets =
+            places.clone().any(|from| places.clone().any(|to| (plan.way)(from, to).has_packets()));
+        let wan = if has_packets { Wan::of_packets()? } else { Wan::start()? };
         let mut ways = Vec::new();
         for (from, name) in plan.names.iter().enumerate() {
-            let mut list = format!("version = 1\nstretched = {}\n", plan.stretched);
+            let mut list = match plan.shape {
+                Shape::Federation => "version = 1\n",
+                Shape::Stretched => "version = 1\nstretched = true\n",
+                Shape::Remembering => "version = 1\nstretched = true\nremembering = true\n",
+            }
+            .to_owned();
             for (to, agents) in sites.iter().enumerate() {
                 let gateways = agents.list.iter().map(|agent| agent.gateway.clone());
                 let gateways = if to == from {
@@ -115,9 +135,9 @@ impl Sites {
         Ok(left.map(|(_, site)| site).find_map(Agents::unfinished))
     }
 
-    /// Cuts a site off from all others, or lets it be reached again.
-    pub(crate) fn cut(&self, site: usize, is_cut: bool) {
-        for way in self.ways.iter().filter(|way| way.from == site || way.to == site) {
+    /// Cuts sites off from all others, or lets them be reached again.
+    pub(crate) fn cut(&self, sites: &Range<usize>, is_cut: bool) {
+        for way in self.ways.iter().filter(|way| sites.contains(&way.from) != sites.contains(&way.to)) {
             way.relays.iter().for_each(|relay| relay.cut(is_cut));
         }
     }

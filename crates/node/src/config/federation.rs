@@ -66,6 +66,9 @@ struct Written {
     /// For comparisons: see [`Federation::stretched`].
     #[serde(default)]
     stretched: bool,
+    /// For comparisons: see [`Federation::remembering`].
+    #[serde(default)]
+    remembering: bool,
 }
 
 #[derive(Deserialize)]
@@ -234,6 +237,7 @@ impl FederationFile {
         let federation = Federation::new(written.version.into(), sites, me.as_str(), written.pinned)
             .map_err(|error| FederationError::NotSites(path.to_owned(), error))?;
         let federation = if written.stretched { federation.stretched() } else { federation };
+        let federation = if written.remembering { federation.remembering() } else { federation };
         Ok(FederationFile { path: path.to_owned(), federation, authorities })
     }
 }

@@ -1,8 +1,13 @@
 //! Several sites that crawl as one over an emulated wide area: real agents with stores of their own, each site with an authority
 //! of its own, and a relay for each way from one site to another that has its latency and its rate, and counts.
 
+mod bounds;
+mod evaluation;
+mod places;
+
 use std::{
     fmt::Write as _,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -10,7 +15,7 @@ use anyhow::ensure;
 
 use super::{
     Outcome, Setup, serve,
-    sites::{Sites, SitesPlan},
+    sites::{Shape, Sites, SitesPlan},
 };
 use crate::{
     wan::Way,
@@ -48,8 +53,23 @@ pub struct FederationOptions {
     pub round_trip: Duration,
     /// Of each direction between two sites.
     pub bits_per_s: u64,
-    /// How long the last site is cut off from the others, from when half of the pages were asked for; zero for not at all.
+    /// Which part of the packets between sites is lost,
+    pub loss: f64,
+    /// and how late each is at most, beyond its way. Either takes an administrator.
+    pub jitter: Duration,
+    /// Where the sites are, if they are somewhere: their round trips are those that were measured between these places.
+    pub places: Vec<String>,
+    /// Where they are looked up.
+    pub places_dir: PathBuf,
+    /// Between two requests to a host.
+    pub delay: Duration,
+    /// Requests at once, of all sites together.
+    pub width: usize,
+    /// How long the last site is cut off from the others, from when a tenth of the pages were asked for; zero for not at all:
+    /// most of what they find for each other is found later.
     pub cut: Duration,
+    /// How long the first half of the sites is cut off from the others, from then; zero for not at all.
+    pub halves: Duration,
     /// Take the last site away for good when a third of the pages were asked for.
     pub lose: bool,
     /// Change the list of sites when a third of the pages were asked for: every third host gets another site, or the same.
@@ -57,6 +77,10 @@ pub struct FederationOptions {
     /// Crawl as one site that is stretched over all places too, and compare: there each URL belongs to a place, by its hash, and
     /// is sent as often as it is found.
     pub compare: bool,
+    /// Do what is to be known of federations instead: rates at several distances, traffic, and two sites compared with three.
+    pub evaluate: bool,
+    /// Where a plot of that goes, as SVG.
+    pub plot: Option<PathBuf>,
     /// How long it may take in all.
     pub limit: Duration,
 }
@@ -71,10 +95,19 @@ impl Default for FederationOptions {
             pages: 40,
             round_trip: Duration::from_millis(80),
             bits_per_s: 20_000_000,
+            loss: 0.0,
+            jitter: Duration::ZERO,
+            places: Vec::new(),
+            places_dir: places::DIR.into(),
+            delay: Duration::ZERO,
+            width: 96,
             cut: Duration::ZERO,
+            halves: Duration::ZERO,
             lose: false,
             change: false,
             compare: false,
+            evaluate: false,
+            plot: None,
             limit: Duration::from_secs(1_200),
         }
     }
@@ -108,47 +141,79 @@ impl Measured {
 
 /// Sites crawl a web as one: all of it, each page once, with few bytes between them.
 pub fn federation(setup: &Setup, options: &FederationOptions) -> anyhow::Result<Outcome> {
-    ensure!((2..=9).contains(&options.sites), "2 to 9 sites can be had here, not {}", options.sites);
+    let sites = if options.places.is_empty() { options.sites } else { options.places.len() };
+    let options = &FederationOptions { sites, ..options.clone() };
+    ensure!((2..=9).contains(&sites), "2 to 9 sites can be had here, not {sites}");
+    ensure!(options.width >= sites * options.agents, "{} requests at once are too few", options.width);
+    ensure!((0.0..0.5).contains(&options.loss), "of packets a part below a half can be lost");
+    if !options.places.is_empty() && !options.places_dir.exists() {
+        return Ok(Outcome::skipped("federation", format!("no {}", options.places_dir.display())));
+    }
+    if options.evaluate {
+        return evaluation::evaluate(setup, options);
+    }
     let mut outcome = Outcome::new("federation");
-    let measured = crawl(setup, options, false)?;
+    let measured = crawl(setup, options, "federation", Shape::Federation)?;
     report(&measured, &mut outcome);
     outcome.table = table("", options, &measured);
     if options.compare {
-        let stretched = crawl(setup, options, true)?;
+        let stretched = crawl(setup, options, "stretched", Shape::Stretched)?;
         compare(&measured, &stretched, &mut outcome);
         outcome.table += &table("stretched: ", options, &stretched);
     }
     Ok(outcome)
 }
 
-/// Crawls once, as a federation or as one site that is stretched over all places.
-fn crawl(setup: &Setup, options: &FederationOptions, stretched: bool) -> anyhow::Result<Measured> {
-    let name = if stretched { "stretched" } else { "federation" };
-    let place = match &setup.keep {
-        Some(dir) => Setup { keep: Some(dir.join(name)), ..setup.clone() }.place()?,
-        None => setup.place()?,
-    };
-    let web = serve(WebConfig {
+fn web_config(options: &FederationOptions) -> anyhow::Result<WebConfig> {
+    Ok(WebConfig {
         seed: options.seed,
         hosts: options.hosts,
         pages: options.pages,
         kinds: "federation".parse()?,
         latency_ms: (LATENCY_MS, LATENCY_MS),
-        delay_ms: 0,
+        delay_ms: options.delay.as_millis() as u64,
         ip_delay_ms: 0,
         // Seeds at one site only.
         seeds: 1,
         ..WebConfig::default()
-    })?;
-    let names: Vec<String> = (0..options.sites).map(|site| format!("site-{site}")).collect();
-    let way = Way { round_trip: options.round_trip, bytes_per_s: options.bits_per_s / 8 };
+    })
+}
+
+fn site_names(count: usize) -> Vec<String> {
+    (0..count).map(|site| format!("site-{site}")).collect()
+}
+
+/// Crawls once, in this shape. What is kept has this name.
+fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -> anyhow::Result<Measured> {
+    let place = match &setup.keep {
+        Some(dir) => Setup { keep: Some(dir.join(name)), ..setup.clone() }.place()?,
+        None => setup.place()?,
+    };
+    let web = serve(web_config(options)?)?;
+    let names = site_names(options.sites);
+    let apart = places::round_trips(&options.places_dir, &options.places)?;
+    let way = |from: usize, to: usize| Way {
+        round_trip: apart
+            .get(from)
+            .and_then(|to_others| to_others.get(to))
+            .copied()
+            .unwrap_or(options.round_trip),
+        bytes_per_s: options.bits_per_s / 8,
+        loss: options.loss,
+        jitter: options.jitter,
+    };
+    let settings = format!(
+        "delay = \"{}ms\"\nip-delay = \"0s\"\nparallel = {}\n",
+        options.delay.as_millis(),
+        options.width / (options.sites * options.agents)
+    );
     let plan = SitesPlan {
         names: &names,
         agents: options.agents,
-        settings: "delay = \"0s\"\nip-delay = \"0s\"\nparallel = 32\n",
+        settings: &settings,
         pinned: &[],
-        stretched,
-        way: &|_, _| way,
+        shape,
+        way: &way,
     };
     let mut sites = Sites::found(setup, &plan, place.path(), &web)?;
     let began = Instant::now();
@@ -170,8 +235,8 @@ fn crawl(setup: &Setup, options: &FederationOptions, stretched: bool) -> anyhow:
     })
 }
 
-/// Waits until all is crawled, and cuts the last site off meanwhile, or takes it away, if that is wanted. Says how many pages the
-/// latter had fetched.
+/// Waits until all is crawled, and cuts some sites off meanwhile, or takes the last away, if that is wanted. Says how many pages
+/// the latter had fetched.
 fn work(
     setup: &Setup,
     options: &FederationOptions,
@@ -180,9 +245,13 @@ fn work(
     began: Instant,
 ) -> anyhow::Result<Option<u64>> {
     let (mut lost, mut has_changed) = (None, false);
-    let half = u64::from(options.hosts) * u64::from(options.pages) / 2;
+    let all = u64::from(options.hosts) * u64::from(options.pages);
     let mut cut: Option<Instant> = None;
-    let mut is_over = options.cut.is_zero();
+    let (apart, span) = match options.halves.is_zero() {
+        true => (options.sites - 1..options.sites, options.cut),
+        false => (0..options.sites / 2, options.halves),
+    };
+    let mut is_over = span.is_zero();
     let mut quiet = 0;
     while quiet < LOOKS {
         std::thread::sleep(LOOK_EVERY);
@@ -191,24 +260,24 @@ fn work(
             anyhow::bail!("the crawl is not done within {:?}: {unfinished:?}", options.limit);
         }
         match cut {
-            None if !is_over && web.seen().requests >= half => {
-                setup.say(format!("the last site is cut off for {:?}", options.cut));
-                sites.cut(options.sites - 1, true);
+            None if !is_over && web.seen().requests >= all / 10 => {
+                setup.say(format!("{} of {} sites are cut off for {span:?}", apart.len(), options.sites));
+                sites.cut(&apart, true);
                 cut = Some(Instant::now());
             }
-            Some(since) if since.elapsed() >= options.cut => {
-                setup.say("it is not cut off any more");
-                sites.cut(options.sites - 1, false);
+            Some(since) if since.elapsed() >= span => {
+                setup.say(format!("they are not cut off any more; {} requests so far", web.seen().requests));
+                sites.cut(&apart, false);
                 (cut, is_over) = (None, true);
             }
             _ => {}
         }
-        if options.lose && lost.is_none() && web.seen().requests >= half * 2 / 3 {
+        if options.lose && lost.is_none() && web.seen().requests >= all / 3 {
             lost = Some(sites.lose(options.sites - 1)?);
             setup.say("the last site is lost for good, and the others know");
             continue;
         }
-        if options.change && !has_changed && web.seen().requests >= half * 2 / 3 {
+        if options.change && !has_changed && web.seen().requests >= all / 3 {
             let site = |host: u32| format!("site-{}", host / 3 % options.sites as u32);
             let hosts = (0..options.hosts).step_by(3);
             let pinned: Vec<_> = hosts.map(|host| (format!("federation-{host}.test"), site(host))).collect();
