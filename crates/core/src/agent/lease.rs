@@ -240,7 +240,7 @@ impl Agent {
         shared.leases = leases;
         let members = Members::leased(&shared.leases);
         if members.shares() != self.site.members.shares() {
-            self.site.ring = members.ring();
+            self.site.ring = self.site.ring.with(members.shares());
             self.site.is_placed = false;
         }
         self.site.members = members;

@@ -90,7 +90,7 @@ impl Agent {
             member.version = member.version.max(known.version.saturating_add(1));
         }
         self.site.members.put(me, &member);
-        self.site.ring = self.site.members.ring();
+        self.site.ring = self.site.ring.with(self.site.members.shares());
         self.site.is_placed = false;
         true
     }
@@ -247,13 +247,18 @@ impl Agent {
         if gone.is_empty() || gone.contains(&me) {
             return;
         }
+        let seen = Some((site.tokens.changes(), gone.clone()));
+        let has_none = seen == site.no_orphans_at;
+        let held = site.tokens.iter().filter(|(_, token)| !has_none && gone.contains(&token.holder));
+        let held: Vec<(u16, Token)> = held.collect();
         let mut orphans: BTreeMap<AgentId, Vec<(u16, Token)>> = BTreeMap::new();
-        for (partition, token) in site.tokens.iter().filter(|(_, token)| gone.contains(&token.holder)) {
+        for &(partition, token) in &held {
             if let Some(heir) = site.heir(partition) {
                 orphans.entry(heir).or_default().push((partition, token));
             }
         }
         let mine = orphans.remove(&me).unwrap_or_default();
+        self.site.no_orphans_at = seen.filter(|_| held.is_empty());
         if orphans.is_empty() && mine.is_empty() {
             // Others have all that they held.
             gone.into_iter().for_each(|id| self.site.outbox.forget(id));

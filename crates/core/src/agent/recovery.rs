@@ -112,7 +112,9 @@ impl Agent {
         self.drop_targets(now);
         let has_lost = self.site.members.iter().any(|(_, member)| member.forgotten > 0);
         let may_begin = self.site.recovery.is_none() && has_lost && !self.is_returning();
-        let Some(until) = self.site.outbox.last.filter(|_| may_begin) else { return };
+        let Some(until) = self.site.outbox.last.filter(|_| may_begin && !self.site.is_recovered()) else {
+            return;
+        };
         let me = self.site.me();
         let mut targets: BTreeMap<AgentId, Partitions> = BTreeMap::new();
         for (partition, holder) in self.site.unrecovered() {

@@ -109,6 +109,8 @@ pub(super) struct Site {
     pub(super) holds: u64,
     /// When to look for tokens whose holders are gone.
     pub(super) orphans_at: Mono,
+    /// These were gone and had none when tokens had changed so often.
+    pub(super) no_orphans_at: Option<(u64, Vec<AgentId>)>,
     pub(super) next_beat: Mono,
     pub(super) beats: u64,
     /// Nobody is heard of, and others may take this agent for gone: it asks nothing.
@@ -124,6 +126,8 @@ pub(super) struct Site {
     pub(super) recovery: Option<Recovery>,
     /// Of each partition: up to which life of its token all that is known here is with its holder. Empty as long as that is 0.
     recovered: Vec<u64>,
+    /// There was nothing left to pass on when tokens had changed so often.
+    recovered_all_at: Option<u64>,
     /// Pages and URLs that were passed on in this way.
     pub(super) recovered_counts: (u64, u64),
     /// How far others had come when they were last heard of.
@@ -181,6 +185,7 @@ impl Site {
             refusals: BTreeMap::new(),
             holds: 0,
             orphans_at: Mono(0),
+            no_orphans_at: None,
             next_beat: Mono(0),
             beats: 0,
             is_cut_off: false,
@@ -192,6 +197,7 @@ impl Site {
             arriving: BTreeMap::new(),
             recovery: None,
             recovered: Vec::new(),
+            recovered_all_at: None,
             recovered_counts: (0, 0),
             figures: BTreeMap::new(),
             outbox: Outbox::default(),
@@ -361,11 +367,12 @@ impl Site {
         let shares = self.members.shares();
         let Ok(changed) = self.members.merge(other) else { return false };
         if self.members.shares() != shares {
-            self.ring = self.members.ring();
+            self.ring = self.ring.with(self.members.shares());
             self.refresh();
         }
         if !began && self.members.is_founded() {
             self.tokens = Tokens::of(&self.members);
+            (self.recovered_all_at, self.no_orphans_at) = (None, None);
             let me = self.me();
             self.held =
                 self.tokens.iter().filter(|(_, token)| token.holder == me).map(|(at, _)| at).collect();
@@ -379,7 +386,7 @@ impl Site {
     pub(super) fn rejoin(&mut self) -> bool {
         let is_back = self.members.rejoin(self.me());
         if is_back {
-            self.ring = self.members.ring();
+            self.ring = self.ring.with(self.members.shares());
             self.refresh();
         }
         is_back
@@ -445,6 +452,15 @@ impl Site {
         tokens.map(|(partition, token)| (partition, token.holder))
     }
 
+    /// Whether there are none. Mostly that is known without looking at all.
+    pub(super) fn is_recovered(&mut self) -> bool {
+        let changes = Some(self.tokens.changes());
+        if self.recovered_all_at != changes {
+            self.recovered_all_at = changes.filter(|_| self.unrecovered().next().is_none());
+        }
+        self.recovered_all_at.is_some()
+    }
+
     pub(super) fn take_recovered(&mut self, recovered: &Recovered) {
         self.recovered.resize(usize::from(PARTITIONS), 0);
         for (partition, life) in &recovered.partitions {
@@ -498,6 +514,7 @@ impl Site {
             }
         }
         self.granting = memo.granting.into_iter().collect();
+        (self.recovered_all_at, self.no_orphans_at) = (None, None);
         self.ring = self.members.ring();
         self.outbox.from = memo.outbox_from;
         self.refresh();
@@ -573,11 +590,15 @@ impl Agent {
     pub fn site_view(&self, now: Now) -> Option<SiteView> {
         let site = &self.site;
         let me = site.settings.as_ref()?.me;
+        let mut held: BTreeMap<AgentId, usize> = BTreeMap::new();
+        for (_, token) in site.tokens.iter() {
+            *held.entry(token.holder).or_default() += 1;
+        }
         let members = site.members.iter().map(|(id, member)| MemberView {
             id,
             member: member.clone(),
             is_well: id == me || site.is_well(id, now.mono),
-            held: site.tokens.iter().filter(|(_, token)| token.holder == id).count(),
+            held: held.get(&id).copied().unwrap_or_default(),
             figures: match id == me {
                 true => self.figures(),
                 false => site.figures.get(&id).copied().unwrap_or_default(),

@@ -19,6 +19,7 @@
 //! - An agent's expected share is its part of all capacity: distances are exponentially distributed, with the capacity as rate.
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -49,6 +50,36 @@ impl<A: AsRef<[u8]>> Ring<A> {
     ///
     /// An agent without capacity owns nothing. Of one that is listed twice the larger capacity counts.
     pub fn new(agents: impl IntoIterator<Item = (A, u16)>) -> Ring<A> {
+        let agents = Ring::sorted(agents);
+        let owners = (0..PARTITIONS).map_while(|partition| nearest(&agents, partition.into())).collect();
+        Ring { agents, owners }
+    }
+
+    /// The ring of other agents than these. By contravariance only what those had is shared out anew that have left, and only
+    /// those can have taken something that have come.
+    pub fn with(&self, agents: impl IntoIterator<Item = (A, u16)>) -> Ring<A> {
+        let agents = Ring::sorted(agents);
+        let mut came: BTreeSet<u32> = (0..agents.len() as u32).collect();
+        let place = |agent: &Agent<A>| {
+            let place = agents.binary_search_by_key(&agent.id.as_ref(), |other| other.id.as_ref()).ok()?;
+            (agents[place].capacity == agent.capacity).then_some(place as u32)
+        };
+        let places: Vec<Option<u32>> = self.agents.iter().map(place).collect();
+        for place in places.iter().flatten() {
+            came.remove(place);
+        }
+        let owner = |partition: u16| {
+            let owner = self.owners.get(usize::from(partition));
+            match owner.and_then(|owner| places[*owner as usize]) {
+                Some(owner) => nearest_of(&agents, came.iter().copied().chain([owner]), partition.into()),
+                None => nearest(&agents, partition.into()),
+            }
+        };
+        let owners = (0..PARTITIONS).map_while(owner).collect();
+        Ring { agents, owners }
+    }
+
+    fn sorted(agents: impl IntoIterator<Item = (A, u16)>) -> Vec<Agent<A>> {
         let mut agents: Vec<Agent<A>> = agents
             .into_iter()
             .filter(|(_, capacity)| *capacity > 0)
@@ -57,8 +88,7 @@ impl<A: AsRef<[u8]>> Ring<A> {
         agents
             .sort_by(|a, b| (a.id.as_ref(), Reverse(a.capacity)).cmp(&(b.id.as_ref(), Reverse(b.capacity))));
         agents.dedup_by(|later, first| later.id.as_ref() == first.id.as_ref());
-        let owners = (0..PARTITIONS).map_while(|partition| nearest(&agents, partition.into())).collect();
-        Ring { agents, owners }
+        agents
     }
 
     /// Whom a partition should be with; nobody if there is no agent, or no such partition.
@@ -84,14 +114,19 @@ impl<A: AsRef<[u8]>> Ring<A> {
 
 impl<A> Agent<A> {
     fn distance(&self, key: u64) -> Distance {
-        Distance { draw: xxh3_64_with_seed(&key.to_le_bytes(), self.seed), capacity: self.capacity }
+        Distance::new(xxh3_64_with_seed(&key.to_le_bytes(), self.seed), self.capacity)
     }
 }
 
 /// The place of the agent that is nearest to a key; of several the first.
 fn nearest<A>(agents: &[Agent<A>], key: u64) -> Option<u32> {
-    let distances = (0..).zip(agents.iter().map(|agent| agent.distance(key)));
-    distances.min_by_key(|(_, distance)| *distance).map(|(place, _)| place)
+    nearest_of(agents, 0..agents.len() as u32, key)
+}
+
+/// The same of the agents at these places.
+fn nearest_of<A>(agents: &[Agent<A>], places: impl Iterator<Item = u32>, key: u64) -> Option<u32> {
+    let distances = places.map(|place| (agents[place as usize].distance(key), place));
+    distances.min().map(|(_, place)| place)
 }
 
 /// How far an agent is from a key: the halvings of its draw divided by its capacity, compared as the fractions they are.
@@ -99,9 +134,15 @@ fn nearest<A>(agents: &[Agent<A>], key: u64) -> Option<u32> {
 struct Distance {
     draw: u64,
     capacity: u16,
+    /// About how many halvings that is: see [`halvings_about`].
+    about: u64,
 }
 
 impl Distance {
+    fn new(draw: u64, capacity: u16) -> Distance {
+        Distance { draw, capacity, about: halvings_about(draw) }
+    }
+
     /// With the halvings of both.
     fn compare(&self, own: u64, other: &Distance, others: u64) -> Ordering {
         let by_halvings = (own * u64::from(other.capacity)).cmp(&(others * u64::from(self.capacity)));
@@ -115,7 +156,7 @@ impl Ord for Distance {
             // Halvings never grow with the draw.
             return other.draw.cmp(&self.draw);
         }
-        let (own, others) = (halvings_about(self.draw), halvings_about(other.draw));
+        let (own, others) = (self.about, other.about);
         // Nearly always it is clear without knowing them exactly.
         if self.compare(own + ABOUT, other, others.saturating_sub(ABOUT)).is_lt() {
             Ordering::Less
@@ -203,8 +244,9 @@ mod tests {
     fn distances_are_in_one_order() {
         let draws =
             (0..4).flat_map(|step| [u64::MAX - step, (1 << 63) + (step << 22), (1 << 62) + step, step]);
-        let mut all: Vec<Distance> =
-            draws.flat_map(|draw| [1, 2, 3, u16::MAX].map(|capacity| Distance { draw, capacity })).collect();
+        let mut all: Vec<Distance> = draws
+            .flat_map(|draw| [1, 2, 3, u16::MAX].map(|capacity| Distance::new(draw, capacity)))
+            .collect();
         all.sort();
         for (at, one) in all.iter().enumerate() {
             for (other_at, other) in all.iter().enumerate() {
@@ -222,6 +264,27 @@ mod tests {
         assert_eq!(["a", "b", "c"].map(|agent| owners.matches(agent).count()), [2_691, 5_469, 8_224]);
         let keyed: String = (0..32).filter_map(|key| ring.owner_of_key(key << 59 | 7)).copied().collect();
         assert_eq!(keyed, "ccacbccabaccccbbcccbcbcbcbbccccc");
+    }
+
+    /// Whoever comes, leaves or changes: what is derived from the ring before is what a new one would be.
+    #[test]
+    fn a_ring_follows_its_agents() {
+        let mut agents: Vec<(String, u16)> = Vec::new();
+        let mut ring: Ring<String> = Ring::new([]);
+        for step in 0..60_u64 {
+            let draw = xxh3_64(&step.to_le_bytes());
+            let (id, capacity) = (format!("agent-{}", draw % 9), (draw >> 8) as u16 % 4);
+            agents.retain(|(other, _)| *other != id);
+            if draw >> 32 & 3 > 0 {
+                agents.push((id, capacity));
+            }
+            ring = ring.with(agents.iter().cloned());
+            let anew = Ring::new(agents.iter().cloned());
+            assert!(
+                (0..PARTITIONS).all(|partition| ring.owner(partition) == anew.owner(partition)),
+                "{step}"
+            );
+        }
     }
 
     #[test]

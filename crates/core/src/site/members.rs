@@ -214,23 +214,23 @@ impl Members {
 
     /// A number that differs when the lists do.
     pub fn digest(&self) -> u64 {
-        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        let mut bytes = Vec::with_capacity(self.list.len() * 128);
         for (id, capacity) in &self.founders {
-            hash.update(&id.0);
-            hash.update(&capacity.to_le_bytes());
+            bytes.extend_from_slice(&id.0);
+            bytes.extend_from_slice(&capacity.to_le_bytes());
         }
         for (id, member) in &self.list {
-            hash.update(&id.0);
+            bytes.extend_from_slice(&id.0);
             for text in [&member.name, &member.address] {
-                hash.update(&(text.len() as u64).to_le_bytes());
-                hash.update(text.as_bytes());
+                bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                bytes.extend_from_slice(text.as_bytes());
             }
-            hash.update(&member.capacity.to_le_bytes());
-            hash.update(&member.version.to_le_bytes());
-            hash.update(&member.life.to_le_bytes());
-            hash.update(&member.forgotten.to_le_bytes());
+            bytes.extend_from_slice(&member.capacity.to_le_bytes());
+            bytes.extend_from_slice(&member.version.to_le_bytes());
+            bytes.extend_from_slice(&member.life.to_le_bytes());
+            bytes.extend_from_slice(&member.forgotten.to_le_bytes());
         }
-        hash.digest()
+        xxhash_rust::xxh3::xxh3_64(&bytes)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Who holds which partition. A token is passed on by its holder alone, and each time under a higher epoch; only of one whose
 //! holder is gone a new one is made.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{AgentId, Leases, Members};
 use crate::assign::PARTITIONS;
@@ -49,9 +50,48 @@ fn chance(agent: AgentId, partition: u16) -> u64 {
 }
 
 /// What is known of all tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Tokens {
     table: Vec<Token>,
+    changes: u64,
+}
+
+/// Two that know the same are equal, however they came to it.
+impl PartialEq for Tokens {
+    fn eq(&self, other: &Tokens) -> bool {
+        self.table == other.table
+    }
+}
+
+impl Eq for Tokens {}
+
+/// Holders are written once each, and of each token only which of them it is.
+impl Serialize for Tokens {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut holders: Vec<AgentId> = Vec::new();
+        let number = |token: &Token| {
+            let known = holders.iter().position(|holder| *holder == token.holder);
+            let number = known.unwrap_or_else(|| {
+                holders.push(token.holder);
+                holders.len() - 1
+            });
+            (number as u16, token.epoch)
+        };
+        let table: Vec<(u16, u64)> = self.table.iter().map(number).collect();
+        (holders, table).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tokens {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Tokens, D::Error> {
+        let (holders, table) = <(Vec<AgentId>, Vec<(u16, u64)>)>::deserialize(from)?;
+        let token = |(number, epoch)| {
+            let holder = holders.get(usize::from(number)).copied();
+            let holder = holder.ok_or_else(|| D::Error::custom("a token is nobody's"))?;
+            Ok(Token { holder, epoch })
+        };
+        Ok(Tokens { table: table.into_iter().map(token).collect::<Result<_, _>>()?, changes: 0 })
+    }
 }
 
 impl Tokens {
@@ -62,7 +102,7 @@ impl Tokens {
             Some(holder) => Token { holder: *holder, epoch: 1 },
             None => Token::default(),
         };
-        Tokens { table: (0..PARTITIONS).map(first).collect() }
+        Tokens { table: (0..PARTITIONS).map(first).collect(), changes: 0 }
     }
 
     /// As leases have them: nobody passes them on, and their epochs are the store's.
@@ -73,7 +113,7 @@ impl Tokens {
                 table[usize::from(partition)] = Token { holder, epoch: 1 };
             }
         }
-        Tokens { table }
+        Tokens { table, changes: 0 }
     }
 
     /// The token of a partition.
@@ -87,8 +127,14 @@ impl Tokens {
         let news = token.beats(*known, partition);
         if news {
             *known = token;
+            self.changes += 1;
         }
         news
+    }
+
+    /// Counts what was learned since it was made or read: as long as it is the same, so are all of them.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// All of them.
@@ -117,6 +163,18 @@ mod tests {
     }
 
     #[test]
+    fn tokens_are_read_back() {
+        let mut tokens = Tokens::of(&Members::default());
+        for n in 0..1_000_u16 {
+            tokens.learn(n * 16, Token { holder: AgentId::from(u64::from(n) % 300), epoch: 1 << (n % 60) });
+        }
+        let written = serde_json::to_string(&tokens).unwrap();
+        assert_eq!(serde_json::from_str::<Tokens>(&written).unwrap(), tokens);
+        let wrong = serde_json::to_string(&(vec![AgentId::from(1)], vec![(0_u16, 1_u64), (1, 1)])).unwrap();
+        assert!(serde_json::from_str::<Tokens>(&wrong).is_err());
+    }
+
+    #[test]
     fn what_is_heard_in_any_order_comes_to_the_same() {
         let heard: Vec<(u16, Token)> = (0..200u64)
             .map(|n| (n as u16 % 3, Token { holder: AgentId::from(n % 7), epoch: n * n % 11 }))
@@ -131,7 +189,10 @@ mod tests {
         let tokens = join(&mut heard.iter());
         assert_eq!(tokens, join(&mut heard.iter().rev()));
         assert_eq!(tokens, join(&mut heard.iter().chain(&heard)));
-        assert!(!tokens.clone().learn(0, tokens.get(0)));
+        let mut same = tokens.clone();
+        assert!(!same.learn(0, tokens.get(0)) && same.changes() == tokens.changes());
+        let next = Token { epoch: tokens.get(0).epoch + 1, ..tokens.get(0) };
+        assert!(same.learn(0, next) && same.changes() > tokens.changes());
         assert_eq!(tokens.get(PARTITIONS), Token::default());
     }
 }

@@ -75,10 +75,10 @@ impl Wishes {
 
     /// A number that differs when two copies do.
     pub fn digest(&self) -> u64 {
-        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        let mut bytes = Vec::with_capacity(64);
         let mut text = |text: &str| {
-            hash.update(&(text.len() as u64).to_le_bytes());
-            hash.update(text.as_bytes());
+            bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(text.as_bytes());
         };
         self.seeds.iter().for_each(|url| text(url));
         for (block, changes) in &self.blocks {
@@ -89,7 +89,7 @@ impl Wishes {
             text(&changes.to_string());
         }
         text(&self.pauses.to_string());
-        hash.digest()
+        xxhash_rust::xxh3::xxh3_64(&bytes)
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use nephila_core::assign::{PARTITIONS, slot};
 use nephila_store::redis::{ClusterOptions, LinkOptions, RAISE, SWAP, Wire, World};
 
-use super::values::{Answer, Data, Values, is_write};
+use super::values::{Answer, Data, Text, Values, is_write};
 
 /// Primaries, each with a replica.
 pub const SHARDS: usize = 3;
@@ -38,7 +38,7 @@ pub enum ServerBug {
 struct Change {
     at: Duration,
     number: u64,
-    keys: Vec<(Vec<u8>, Option<Data>)>,
+    keys: Vec<(Text, Option<Arc<Data>>)>,
 }
 
 struct Shard {
@@ -254,7 +254,7 @@ impl State {
             let first_of = |shard: usize| (shard * usize::from(PARTITIONS)).div_ceil(SHARDS) as i64;
             let (first, last) = (first_of(shard), first_of(shard + 1) - 1);
             let (host, port) = (format!("10.0.0.{}", shard + 1), 7000 + self.shards[shard].primary as i64);
-            let primary = Answer::List(vec![Answer::Text(host.into_bytes()), Answer::Number(port)]);
+            let primary = Answer::List(vec![Answer::Text(host.into_bytes().into()), Answer::Number(port)]);
             Answer::List(vec![Answer::Number(first), Answer::Number(last), primary])
         };
         Answer::List((0..SHARDS).map(per).collect())
@@ -270,11 +270,11 @@ impl State {
                     return Answer::Error("LOADING Redis is loading the dataset in memory".into());
                 }
                 shard.has_script[server.1] = true;
-                return Answer::Text(SHA.into());
+                return Answer::Text(SHA.as_bytes().into());
             }
             (b"CLUSTER", b"SLOTS") => return self.slots(),
             // Who wants to know all servers only looks at their settings.
-            (b"CLUSTER", _) => return Answer::Text(Vec::new()),
+            (b"CLUSTER", _) => return Answer::Text(Text::default()),
             (b"WAIT", _) => {
                 let now = self.now;
                 let replicas = self.shards[server.0].wait(*written, now);
@@ -307,7 +307,7 @@ impl State {
             shard.done += 1;
             *written = shard.done;
             let keys = std::mem::take(&mut shard.values.touched);
-            let with_data = |key: Vec<u8>| {
+            let with_data = |key: Text| {
                 let data = shard.values.get(&key).cloned();
                 (key, data)
             };
@@ -441,17 +441,20 @@ impl Read for Connection {
 /// The first command of what was sent, and how long it is.
 fn read_command(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     let mut at = 0;
+    // Behind what kind of line it is there is a number.
     let line = |at: &mut usize| {
-        let end = bytes[*at..].windows(2).position(|two| two == b"\r\n")?;
-        let text = std::str::from_utf8(&bytes[*at + 1..*at + end]).ok()?;
-        *at += end + 2;
-        text.parse::<usize>().ok()
+        let rest = bytes.get(*at + 1..)?;
+        let end = rest.iter().position(|byte| *byte == b'\r')?;
+        *at += end + 3;
+        rest[..end]
+            .iter()
+            .try_fold(0, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + usize::from(digit - b'0')))
     };
     if bytes.is_empty() {
         return None;
     }
     let count = line(&mut at)?;
-    let mut words = Vec::new();
+    let mut words = Vec::with_capacity(count);
     for _ in 0..count {
         let length = line(&mut at)?;
         words.push(bytes.get(at..at + length)?);

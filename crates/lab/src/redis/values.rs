@@ -1,21 +1,54 @@
 //! What a simulated server keeps, and the commands that the store uses.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::simulated::ServerBug;
+
+/// Bytes that a primary, its replica, what is on its way between them, and answers have in common.
+pub(super) type Text = Arc<[u8]>;
 
 /// What a key holds.
 #[derive(Clone, Debug)]
 pub(super) enum Data {
-    Text(Vec<u8>),
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
-    List(VecDeque<Vec<u8>>),
+    Text(Text),
+    Hash(Fields),
+    List(VecDeque<Text>),
+}
+
+/// The fields of a hash, in order: most have few, and are copied often.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields(Vec<(Text, Text)>);
+
+impl Fields {
+    fn find(&self, field: &[u8]) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| (**other).cmp(field))
+    }
+
+    fn get(&self, field: &[u8]) -> Option<&Text> {
+        self.find(field).ok().map(|at| &self.0[at].1)
+    }
+
+    fn set(&mut self, field: &[u8], value: Text) {
+        match self.find(field) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (field.into(), value)),
+        }
+    }
+
+    fn remove(&mut self, field: &[u8]) {
+        if let Ok(at) = self.find(field) {
+            self.0.remove(at);
+        }
+    }
 }
 
 /// What a server answers.
 pub(super) enum Answer {
-    Text(Vec<u8>),
+    Text(Text),
     Number(i64),
     Nothing,
     List(Vec<Answer>),
@@ -43,8 +76,8 @@ impl Answer {
         };
     }
 
-    fn of(text: Option<&Vec<u8>>) -> Answer {
-        text.map_or(Answer::Nothing, |text| Answer::Text(text.clone()))
+    fn of(text: Option<&Text>) -> Answer {
+        text.map_or(Answer::Nothing, |text| Answer::Text(Arc::clone(text)))
     }
 }
 
@@ -56,35 +89,50 @@ pub(super) fn is_write(command: &[u8]) -> bool {
     )
 }
 
-/// All keys of a server.
+/// All keys of a server. What they hold a primary and its replica share until one of them changes it.
 #[derive(Clone, Default)]
 pub(super) struct Values {
     /// Nobody asks in which order they are.
-    keys: HashMap<Vec<u8>, Data>,
-    /// Those that the last command has written.
-    pub(super) touched: BTreeSet<Vec<u8>>,
+    keys: HashMap<Text, Arc<Data>>,
+    /// Those that the last command has written, each once.
+    pub(super) touched: Vec<Text>,
 }
 
 fn number(word: &[u8]) -> i64 {
     std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
+fn decimal(number: i64) -> Text {
+    number.to_string().into_bytes().into()
+}
+
 impl Values {
-    pub(super) fn get(&self, key: &[u8]) -> Option<&Data> {
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Arc<Data>> {
         self.keys.get(key)
     }
 
-    pub(super) fn put(&mut self, key: Vec<u8>, data: Option<Data>) {
+    pub(super) fn put(&mut self, key: Text, data: Option<Arc<Data>>) {
         match data {
             Some(data) => drop(self.keys.insert(key, data)),
             None => drop(self.keys.remove(&key)),
         }
     }
 
-    fn hash(&mut self, key: &[u8]) -> &mut BTreeMap<Vec<u8>, Vec<u8>> {
-        let data = self.keys.entry(key.to_vec()).or_insert_with(|| Data::Hash(BTreeMap::new()));
+    fn touch(&mut self, key: &[u8]) {
+        if !self.touched.iter().any(|other| **other == *key) {
+            self.touched.push(key.into());
+        }
+    }
+
+    fn data(&mut self, key: &[u8]) -> &mut Data {
+        let nothing = || Arc::new(Data::Text(Text::default()));
+        Arc::make_mut(self.keys.entry(key.into()).or_insert_with(nothing))
+    }
+
+    fn hash(&mut self, key: &[u8]) -> &mut Fields {
+        let data = self.data(key);
         if !matches!(data, Data::Hash(_)) {
-            *data = Data::Hash(BTreeMap::new());
+            *data = Data::Hash(Fields::default());
         }
         match data {
             Data::Hash(hash) => hash,
@@ -92,8 +140,8 @@ impl Values {
         }
     }
 
-    fn list(&mut self, key: &[u8]) -> &mut VecDeque<Vec<u8>> {
-        let data = self.keys.entry(key.to_vec()).or_insert_with(|| Data::List(VecDeque::new()));
+    fn list(&mut self, key: &[u8]) -> &mut VecDeque<Text> {
+        let data = self.data(key);
         if !matches!(data, Data::List(_)) {
             *data = Data::List(VecDeque::new());
         }
@@ -103,8 +151,8 @@ impl Values {
         }
     }
 
-    fn field(&self, key: &[u8], field: &[u8]) -> Option<&Vec<u8>> {
-        match self.keys.get(key) {
+    fn field(&self, key: &[u8], field: &[u8]) -> Option<&Text> {
+        match self.keys.get(key).map(|data| &**data) {
             Some(Data::Hash(hash)) => hash.get(field),
             _ => None,
         }
@@ -114,18 +162,20 @@ impl Values {
         self.field(key, field).map_or(0, |value| number(value))
     }
 
-    fn set_field(&mut self, key: &[u8], field: &[u8], value: Vec<u8>) {
-        self.hash(key).insert(field.to_vec(), value);
-        self.touched.insert(key.to_vec());
+    fn set_field(&mut self, key: &[u8], field: &[u8], value: Text) {
+        self.hash(key).set(field, value);
+        self.touch(key);
     }
 
     /// `RAISE` of the store.
     pub(super) fn raise(&mut self, key: &[u8]) -> Answer {
-        self.touched.insert(key.to_vec());
+        self.touch(key);
         let hash = self.hash(key);
-        let epoch = hash.get(&b"e"[..]).map_or(0, |epoch| number(epoch)) + 1;
-        hash.insert(b"e".to_vec(), epoch.to_string().into_bytes());
-        hash.entry(b"v".to_vec()).or_insert_with(|| b"0".to_vec());
+        let epoch = hash.get(b"e").map_or(0, |epoch| number(epoch)) + 1;
+        hash.set(b"e", decimal(epoch));
+        if hash.get(b"v").is_none() {
+            hash.set(b"v", decimal(0));
+        }
         Answer::List([&b"e"[..], b"v", b"s", b"t"].map(|field| Answer::of(hash.get(field))).into())
     }
 
@@ -135,17 +185,17 @@ impl Values {
         if version != number(words[0]) {
             return Answer::Number(0);
         }
-        self.set_field(key, b"v", (version + 1).to_string().into_bytes());
+        self.set_field(key, b"v", decimal(version + 1));
         if !words[1].is_empty() {
-            self.keys.insert(wishes.to_vec(), Data::Text(words[1].to_vec()));
-            self.touched.insert(wishes.to_vec());
+            *self.data(wishes) = Data::Text(words[1].into());
+            self.touch(wishes);
         }
         let (set, removed) = words[3..].split_at(number(words[2]) as usize);
         for pair in set.chunks(2) {
-            self.set_field(key, pair[0], pair[1].to_vec());
+            self.set_field(key, pair[0], pair[1].into());
         }
         for field in removed {
-            self.hash(key).remove(*field);
+            self.hash(key).remove(field);
         }
         Answer::Number(1)
     }
@@ -164,15 +214,15 @@ impl Values {
                 return Answer::Error(format!("FENCED the epoch is {epoch}"));
             }
             if version > was {
-                self.set_field(keys[0], b"v", version.to_string().into_bytes());
+                self.set_field(keys[0], b"v", decimal(version));
                 return Answer::Number(0);
             }
             if version < was {
                 return Answer::Error(format!("BEHIND the version is {version}"));
             }
         }
-        self.set_field(keys[0], b"v", (was + 1).to_string().into_bytes());
-        self.set_field(keys[0], b"s", words[2].to_vec());
+        self.set_field(keys[0], b"v", decimal(was + 1));
+        self.set_field(keys[0], b"s", words[2].into());
         let mut at = 3;
         while at < words.len() {
             let key = keys[number(words[at + 1]) as usize - 1];
@@ -184,36 +234,37 @@ impl Values {
     }
 
     fn write(&mut self, command: &[u8], key: &[u8], words: &[&[u8]]) {
-        self.touched.insert(key.to_vec());
+        self.touch(key);
+        let texts = words.iter().map(|word| Text::from(*word));
         match command {
-            b"SET" => drop(self.keys.insert(key.to_vec(), Data::Text(words[0].to_vec()))),
+            b"SET" => *self.data(key) = Data::Text(words[0].into()),
             b"UNLINK" => drop(self.keys.remove(key)),
             b"HSET" => {
-                let pairs = words.chunks(2).map(|pair| (pair[0].to_vec(), pair[1].to_vec()));
-                self.hash(key).extend(pairs);
+                let hash = self.hash(key);
+                words.chunks(2).for_each(|pair| hash.set(pair[0], pair[1].into()));
             }
-            b"HDEL" => words.iter().for_each(|field| drop(self.hash(key).remove(*field))),
-            b"RPUSH" => self.list(key).extend(words.iter().map(|word| word.to_vec())),
-            b"LPUSH" => words.iter().for_each(|word| self.list(key).push_front(word.to_vec())),
+            b"HDEL" => words.iter().for_each(|field| self.hash(key).remove(field)),
+            b"RPUSH" => self.list(key).extend(texts),
+            b"LPUSH" => texts.for_each(|text| self.list(key).push_front(text)),
             b"LTRIM" => {
                 let gone = (number(words[0]) as usize).min(self.list(key).len());
                 self.list(key).drain(..gone);
             }
             b"LREM" => {
                 let list = self.list(key);
-                if let Some(at) = list.iter().position(|other| *other == words[1]) {
+                if let Some(at) = list.iter().position(|other| **other == *words[1]) {
                     list.remove(at);
                 }
             }
             b"LSET" => {
                 if let Some(entry) = self.list(key).get_mut(number(words[0]) as usize) {
-                    *entry = words[1].to_vec();
+                    *entry = words[1].into();
                 }
             }
             _ => unreachable!("the store does not use {command:?}"),
         }
-        let is_empty = match self.keys.get(key) {
-            Some(Data::Hash(hash)) => hash.is_empty(),
+        let is_empty = match self.keys.get(key).map(|data| &**data) {
+            Some(Data::Hash(hash)) => hash.0.is_empty(),
             Some(Data::List(list)) => list.is_empty(),
             _ => false,
         };
@@ -225,23 +276,24 @@ impl Values {
     /// A command that reads.
     pub(super) fn command(&mut self, words: &[&[u8]], bug: Option<ServerBug>) -> Answer {
         let [command, key, words @ ..] = words else { return Answer::Error("ERR what?".into()) };
-        match (*command, self.keys.get(*key)) {
-            (b"GET", Some(Data::Text(text))) => Answer::Text(text.clone()),
+        match (*command, self.keys.get(*key).map(|data| &**data)) {
+            (b"GET", Some(Data::Text(text))) => Answer::Text(Arc::clone(text)),
             (b"HGET", Some(Data::Hash(hash))) => Answer::of(hash.get(words[0])),
             (b"HMGET", Some(Data::Hash(hash))) => {
-                Answer::List(words.iter().map(|field| Answer::of(hash.get(*field))).collect())
+                Answer::List(words.iter().map(|field| Answer::of(hash.get(field))).collect())
             }
             (b"HMGET", _) => Answer::List(words.iter().map(|_| Answer::Nothing).collect()),
             (b"HGETALL", Some(Data::Hash(hash))) => {
                 let is_outbox = key.ends_with(b"}o");
-                let hash = hash.iter().filter(|_| !is_outbox || bug != Some(ServerBug::LosesOutboxes));
+                let hash = hash.0.iter().filter(|_| !is_outbox || bug != Some(ServerBug::LosesOutboxes));
                 let both = hash.flat_map(|(field, value)| [field, value]);
-                Answer::List(both.map(|word| Answer::Text(word.clone())).collect())
+                Answer::List(both.map(|word| Answer::Text(Arc::clone(word))).collect())
             }
             (b"LRANGE", Some(Data::List(list))) => {
                 let (from, to) = (number(words[0]) as usize, number(words[1]));
                 let end = if to < 0 { list.len() } else { (to as usize + 1).min(list.len()) };
-                Answer::List(list.range(from.min(end)..end).map(|word| Answer::Text(word.clone())).collect())
+                let texts = list.range(from.min(end)..end).map(|word| Answer::Text(Arc::clone(word)));
+                Answer::List(texts.collect())
             }
             (b"LINDEX", Some(Data::List(list))) => Answer::of(list.get(number(words[0]) as usize)),
             (b"HGETALL" | b"LRANGE", _) => Answer::List(Vec::new()),

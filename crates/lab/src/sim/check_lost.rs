@@ -132,13 +132,21 @@ pub(super) fn compare(url: &str, fate: Fate, outcome: &Outcome) -> Result<(), St
 }
 
 pub(super) fn state(store: &mut impl Store, url: &str) -> Result<Option<KnownState>, String> {
-    let parsed = Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+    state_of(store, &parsed(url)?)
+}
+
+pub(super) fn parsed(url: &str) -> Result<Url, String> {
+    Url::parse(url).map_err(|error| format!("{url}: {error}"))
+}
+
+/// The same of a URL that was read already.
+pub(super) fn state_of(store: &mut impl Store, url: &Url) -> Result<Option<KnownState>, String> {
     let cannot = |error: nephila_store::Error| format!("{url} cannot be looked up: {error}");
-    let mut known = store.look_up(&parsed).map_err(cannot)?;
+    let mut known = store.look_up(url).map_err(cannot)?;
     if known.is_none() {
         // It may not be decided yet that it is new.
         store.decide().map_err(cannot)?;
-        known = store.look_up(&parsed).map_err(cannot)?;
+        known = store.look_up(url).map_err(cannot)?;
     }
     Ok(known.map(|known| known.state))
 }

@@ -3,7 +3,7 @@
 //!
 //! What a server said binds as soon as it was received; after a crash what was durable still does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -73,6 +73,10 @@ pub(super) struct Polite {
     settings: Settings,
     hosts: BTreeMap<String, Host>,
     addresses: BTreeMap<IpAddr, Address>,
+    /// Where each request was made that was answered,
+    asked: BTreeMap<Exchange, (String, IpAddr)>,
+    /// and those of which the kernel has the record and a power cut may take it.
+    of_kernel: BTreeSet<Exchange>,
     blocked: BTreeMap<String, Level>,
     /// So many percent of any wait may be missing: clocks of agents run as fast as that.
     hurry: u32,
@@ -89,6 +93,8 @@ impl Polite {
             settings,
             hosts: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            of_kernel: BTreeSet::new(),
             blocked: BTreeMap::new(),
             hurry: 0,
             on_time: 0,
@@ -200,6 +206,7 @@ impl Polite {
         host.in_flight -= 1;
         host.last_end = Some(now);
         if let Some((exchange, meaning)) = heard {
+            self.asked.insert(exchange, (name.to_owned(), ip));
             match meaning {
                 Meaning::Rules { .. } => host.rules_at = Some(now),
                 Meaning::RulesForOthers => host.rules_for_others = true,
@@ -268,29 +275,33 @@ impl Polite {
 
     /// What the record of this exchange says is this safe now.
     pub(super) fn kept(&mut self, exchange: Exchange, level: Level) {
-        let facts = self.hosts.values_mut().flat_map(|host| &mut host.facts);
-        for fact in facts.filter(|fact| fact.exchange == exchange) {
-            fact.level = fact.level.max(level);
+        self.raise(exchange, |before| before.max(level));
+        if level == Level::Kernel {
+            self.of_kernel.insert(exchange);
         }
-        for closed in self.addresses.values_mut().flat_map(|address| &mut address.closed) {
-            if closed.0 == exchange {
-                closed.1 = closed.1.max(level);
-            }
+    }
+
+    /// What a request said is as safe now as `level` says of how safe it was.
+    fn raise(&mut self, exchange: Exchange, level: impl Fn(Level) -> Level) {
+        let Some((host, address)) = self.asked.get(&exchange) else { return };
+        let facts = self.hosts.get_mut(host).into_iter().flat_map(|host| &mut host.facts);
+        for fact in facts.filter(|fact| fact.exchange == exchange) {
+            fact.level = level(fact.level);
+        }
+        let closed = self.addresses.get_mut(address).into_iter().flat_map(|address| &mut address.closed);
+        for closed in closed.filter(|closed| closed.0 == exchange) {
+            closed.1 = level(closed.1);
         }
     }
 
     /// All that the kernel has of a process is on the disk; `its` says which requests were its.
     pub(super) fn synced(&mut self, its: &dyn Fn(Exchange) -> bool) {
-        let raise = |level: &mut Level| {
-            if *level == Level::Kernel {
-                *level = Level::Disk;
-            }
-        };
-        let facts = self.hosts.values_mut().flat_map(|host| &mut host.facts);
-        facts.filter(|fact| its(fact.exchange)).for_each(|fact| raise(&mut fact.level));
-        let closed = self.addresses.values_mut().flat_map(|address| &mut address.closed);
-        closed.filter(|closed| its(closed.0)).for_each(|closed| raise(&mut closed.1));
-        self.blocked.values_mut().for_each(raise);
+        let synced = |level| if level == Level::Kernel { Level::Disk } else { level };
+        let exchanges: Vec<Exchange> = self.of_kernel.extract_if(.., |exchange| its(*exchange)).collect();
+        for exchange in exchanges {
+            self.raise(exchange, synced);
+        }
+        self.blocked.values_mut().for_each(|level| *level = synced(*level));
     }
 
     /// A process has ended; `its` says which requests were its.

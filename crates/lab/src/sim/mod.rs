@@ -25,6 +25,7 @@ mod servers;
 mod shared;
 mod site;
 mod trace;
+mod wakes;
 mod web;
 
 use std::collections::BTreeMap;

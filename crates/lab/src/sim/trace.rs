@@ -1,8 +1,10 @@
 //! A fingerprint of a run: every event and every action in its order, with its time.
 
 use std::fmt;
+use std::sync::Arc;
 
 use nephila_core::agent::{Action, Event, SharedAction, SharedEvent};
+use nephila_core::site::AgentId;
 use nephila_core::time::Mono;
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3;
@@ -16,6 +18,8 @@ pub(super) struct Trace<'a> {
     hasher: Xxh3,
     line: String,
     bytes: Vec<u8>,
+    /// Where in them the message begins that was sent last.
+    message_at: usize,
     /// How many lines it has.
     pub(super) lines: u64,
     /// Who wants to read along.
@@ -39,14 +43,35 @@ impl<'a> Trace<'a> {
     /// The same for what is long, and often: it is put into words only for who reads along.
     fn note_long(&mut self, at: Mono, is: &impl Serialize, what: fmt::Arguments<'_>) {
         self.bytes.clear();
+        self.pack(is);
+        self.note_packed(at, what);
+    }
+
+    fn pack(&mut self, is: &impl Serialize) {
         let packed = postcard::to_extend(is, std::mem::take(&mut self.bytes));
         self.bytes = packed.expect("agents write all of it down, or tell it each other");
+    }
+
+    fn note_packed(&mut self, at: Mono, what: fmt::Arguments<'_>) {
         self.hasher.update(&at.0.to_le_bytes());
         self.hasher.update(&self.bytes);
         if self.reader.is_some() {
             self.set_line(what);
         }
         self.tell(at);
+    }
+
+    /// The message that was sent last, as it was noted.
+    pub(super) fn sent(&self) -> Arc<[u8]> {
+        self.bytes.get(self.message_at..).unwrap_or_default().into()
+    }
+
+    /// Adds that an agent of a site has got a message, which was noted when it was sent.
+    pub(super) fn note_message(&mut self, at: Mono, to: usize, from: AgentId, packed: &[u8], event: &Event) {
+        self.bytes.clear();
+        self.pack(&(to, from));
+        self.bytes.extend_from_slice(packed);
+        self.note_packed(at, format_args!("{to} {event:?}"));
     }
 
     fn set_line(&mut self, what: fmt::Arguments<'_>) {
@@ -65,9 +90,6 @@ impl<'a> Trace<'a> {
     /// Adds what an agent of a site was told.
     pub(super) fn note_event(&mut self, at: Mono, index: usize, event: &Event) {
         match event {
-            Event::Message { from, message, .. } => {
-                self.note_long(at, &(index, from, message), format_args!("{index} {event:?}"));
-            }
             Event::Recorded { ticket, .. } => self.note(at, format_args!("{index} recorded {ticket:?}")),
             Event::Reread { records, .. } => self.note(at, format_args!("{index} reread {}", records.len())),
             Event::LookedBack { asked, looked, next } => {
@@ -96,7 +118,11 @@ impl<'a> Trace<'a> {
     pub(super) fn note_action(&mut self, at: Mono, index: usize, action: &Action) {
         match action {
             Action::Send { to, message } => {
-                self.note_long(at, &(index, &to.address, message), format_args!("{index} {action:?}"));
+                self.bytes.clear();
+                self.pack(&(index, &to.address));
+                self.message_at = self.bytes.len();
+                self.pack(message);
+                self.note_packed(at, format_args!("{index} {action:?}"));
             }
             Action::Write { ticket, record, .. } => {
                 self.note_long(at, &(index, ticket.0, record), format_args!("{index} {action:?}"));

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use nephila_core::agent::{Answer, FetchError};
-use nephila_core::url::Url;
+use nephila_core::assign::partition_of;
+use nephila_core::url::{Host, Url};
 
 use super::random::Random;
 
@@ -150,11 +151,26 @@ pub(super) struct Reply {
     pub(super) wire: Option<Vec<u8>>,
 }
 
+/// A host as the core knows it.
+#[derive(Clone, Debug)]
+pub(super) struct PlannedHost {
+    pub(super) name: Host,
+    pub(super) partition: u16,
+}
+
+impl PlannedHost {
+    fn of(name: Host) -> PlannedHost {
+        PlannedHost { partition: partition_of(&name), name }
+    }
+}
+
 pub(super) struct Plan {
     pub(super) seed: u64,
     /// Hosts lead to each other, and many pages are found on other hosts only.
     pub(super) of_site: bool,
     pub(super) hosts: Vec<HostPlan>,
+    /// The same as the core names them.
+    names: Vec<PlannedHost>,
     pub(super) urls: BTreeMap<String, (usize, Target)>,
     pub(super) seeds: Vec<Url>,
     /// What must be settled in the end.
@@ -193,6 +209,7 @@ impl Plan {
         let mut plan = Plan {
             seed,
             of_site,
+            names: hosts.iter().filter_map(|host| Host::parse(&host.name)).map(PlannedHost::of).collect(),
             hosts,
             urls: BTreeMap::new(),
             seeds: Vec::new(),
@@ -317,6 +334,14 @@ impl Plan {
         matches!(target, Target::Page(_) | Target::Sitemap)
             && (rules.disallow_all
                 || rules.disallow_private && self.path(*index, *target).starts_with("/private/"))
+    }
+
+    /// The host of a URL.
+    pub(super) fn host_of(&self, url: &str) -> Option<PlannedHost> {
+        match self.urls.get(url) {
+            Some((index, _)) => self.names.get(*index).cloned(),
+            None => Url::parse(url).ok().map(|url| PlannedHost::of(Host::of(&url))),
+        }
     }
 
     /// The host that delivers the rules of this one, if it is another.

@@ -32,8 +32,9 @@ use super::levels::{Crash, Exchange};
 use super::random::Random;
 use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
 use super::site::check_owner::Owners;
-use super::site::network::{Network, Parcel};
+use super::site::network::{Letter, Network, Parcel};
 use super::trace::Trace;
+use super::wakes::Wakes;
 use super::web::Plan;
 use super::{Promise, Report, SharedBug, Violation};
 use crate::redis::simulated::{ServerBug, SimRedis};
@@ -77,6 +78,7 @@ enum ToProcess {
     Answered(FetchId),
     Work,
     Tell(Box<Event>),
+    Letter(Box<Letter>),
 }
 
 struct Sim<'a> {
@@ -87,6 +89,7 @@ struct Sim<'a> {
     network: Network,
     redis: SimRedis,
     stations: Vec<Station>,
+    wakes: Wakes,
     now: Mono,
     due: BTreeMap<(Mono, u64), Happening>,
     sequence: u64,
@@ -163,6 +166,7 @@ impl<'a> Sim<'a> {
             random,
             network: Network::new(seed),
             redis,
+            wakes: Wakes::of(count),
             stations,
             now: Mono(0),
             due: BTreeMap::new(),
@@ -228,8 +232,7 @@ impl<'a> Sim<'a> {
     fn work(&mut self) -> Result<(), Broken> {
         for _ in 0..STEPS_MAX {
             let happening = self.due.first_key_value().map(|(key, _)| *key);
-            let wakes = self.stations.iter_mut().enumerate();
-            let wake = wakes.filter_map(|(index, station)| Some((station.next_wake()?, index))).min();
+            let wake = self.wakes.next(|index| self.stations[index].next_wake());
             match (happening, wake) {
                 (Some(key), wake) if wake.is_none_or(|(at, _)| key.0 <= at) => {
                     self.set_now(key.0);
@@ -251,6 +254,12 @@ impl<'a> Sim<'a> {
 
     /// True if the run has come to its end.
     fn happen(&mut self, happening: Happening) -> Result<bool, Broken> {
+        match &happening {
+            Happening::ToProcess(index, ..) | Happening::Parcel(Parcel { to: index, .. }) => {
+                self.wakes.touch(*index);
+            }
+            _ => self.wakes.touch_all(),
+        }
         match happening {
             Happening::ToProcess(index, life, what) => {
                 if let ToProcess::Answered(fetch) = what {
@@ -297,6 +306,7 @@ impl<'a> Sim<'a> {
             ToProcess::Answered(fetch) => self.fetched(index, fetch),
             ToProcess::Work => self.keep_working(index),
             ToProcess::Tell(event) => self.tell(index, *event),
+            ToProcess::Letter(letter) => self.deliver(index, *letter),
         }
     }
 

@@ -23,7 +23,7 @@ use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, broken};
 use super::super::levels::{Crash, Exchange, Level};
 use super::super::random::Random;
-use super::super::site::network::{Parcel, all_turns};
+use super::super::site::network::{Letter, Parcel, all_turns};
 use super::super::web::{Meaning, Reply};
 use super::super::{Promise, SharedBug};
 use super::faults::Fault;
@@ -144,9 +144,26 @@ impl Sim<'_> {
     }
 
     pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
+        if self.stations[index].process.is_some() {
+            self.trace.note_event(self.now, index, &event);
+        }
+        self.step(index, event)
+    }
+
+    /// What another agent has written arrives.
+    pub(super) fn deliver(&mut self, index: usize, letter: Letter) -> Result<(), Broken> {
+        let Letter { from, name, message, packed } = letter;
+        let event = Event::Message { from, name, message };
+        if self.stations[index].process.is_some() {
+            self.trace.note_message(self.now, index, from, &packed, &event);
+        }
+        self.step(index, event)
+    }
+
+    fn step(&mut self, index: usize, event: Event) -> Result<(), Broken> {
         let clock = self.clock(index);
+        self.wakes.touch(index);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        self.trace.note_event(self.now, index, &event);
         let mut actions = Vec::new();
         process.agent.step(clock, event, &mut actions);
         self.perform(index, actions)
@@ -155,6 +172,9 @@ impl Sim<'_> {
     /// Gives each agent the answers that are there already.
     pub(super) fn drain(&mut self) -> Result<(), Broken> {
         for index in 0..self.stations.len() {
+            if !self.wakes.is_touched(index) {
+                continue;
+            }
             while let Some(event) =
                 self.stations[index].process.as_mut().and_then(|process| process.answers.pop_front())
             {
@@ -164,14 +184,14 @@ impl Sim<'_> {
         Ok(())
     }
 
-    pub(super) fn arrive(&mut self, Parcel { from, to, message }: Parcel) -> Result<(), Broken> {
+    pub(super) fn arrive(&mut self, Parcel { from, to, message, packed }: Parcel) -> Result<(), Broken> {
         if self.network.is_cut(from.0, to, self.now) || self.stations[to].process.is_none() {
             return Ok(());
         }
         let life = self.stations[to].life;
         let name = self.stations[from.0].site.name.clone();
-        let event = Box::new(Event::Message { from: from.1, name, message });
-        self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
+        let letter = Box::new(Letter { from: from.1, name, message, packed });
+        self.happen(Happening::ToProcess(to, life, ToProcess::Letter(letter))).map(drop)
     }
 
     /// How long the store takes to answer.
@@ -465,7 +485,7 @@ impl Sim<'_> {
                 if self.bug == Some(SharedBug::IgnoresKeepers) =>
             {
                 let from = (to, self.stations[to].site.me);
-                let parcel = Parcel { from, to: index, message: all_turns(*asked, turns) };
+                let parcel = Parcel::unpacked(from, index, all_turns(*asked, turns));
                 return self.after(Duration::from_millis(1), Happening::Parcel(parcel));
             }
             Message::Offer { .. } => self.reach("a delivery"),
@@ -475,9 +495,13 @@ impl Sim<'_> {
             }
             _ => {}
         }
-        for wait in self.network.carry(index, to, self.now) {
-            self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
+        let mut waits = self.network.carry(index, to, self.now);
+        let Some(last) = waits.pop() else { return };
+        let parcel = Parcel { from, to, message, packed: self.trace.sent() };
+        for wait in waits {
+            self.after(wait, Happening::Parcel(parcel.clone()));
         }
+        self.after(last, Happening::Parcel(parcel));
     }
 
     fn fetch(&mut self, index: usize, order: Order) -> Result<(), Broken> {

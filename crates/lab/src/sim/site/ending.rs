@@ -4,7 +4,6 @@ use nephila_core::agent::{Event, SiteView};
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::site::Partitions;
 use nephila_core::time::Mono;
-use nephila_core::url::{Host, Url};
 use nephila_store::{KnownState, Store};
 
 use super::super::Promise;
@@ -114,18 +113,20 @@ impl Sim<'_> {
         let mut missing = Vec::new();
         for (url, fate) in &self.plan.must {
             let (mut found, mut is_seen) = (None, false);
-            for station in self.stations.iter_mut().filter(|station| station.is_home(url)) {
+            let host = self.plan.host_of(url).ok_or_else(|| lost(format!("{url} has no host")))?;
+            let parsed = check_lost::parsed(url).map_err(&lost)?;
+            for station in self.stations.iter_mut().filter(|station| station.is_home(&host.name)) {
                 let Some(process) = &mut station.process else { continue };
-                match check_lost::state(&mut process.store, url).map_err(&lost)? {
+                match check_lost::state_of(&mut process.store, &parsed).map_err(&lost)? {
                     Some(KnownState::Settled(settled)) => {
                         // The site that it was given to may have done it, and nothing more have been found of its host since it
                         // is this one's.
                         found =
                             Some(settled).filter(|settled| check_lost::is_done(&settled.outcome)).or(found);
                     }
-                    Some(KnownState::Elsewhere { .. }) => is_seen |= holds(process, url),
+                    Some(KnownState::Elsewhere { .. }) => is_seen |= holds(process, host.partition),
                     None => {}
-                    Some(other) if holds(process, url) => {
+                    Some(other) if holds(process, host.partition) => {
                         return Err(lost(format!("{url} is {other:?} in the end")));
                     }
                     // It is left from a handover that came to nothing.
@@ -159,9 +160,7 @@ impl Sim<'_> {
     }
 }
 
-/// Whether an agent may ask for a URL.
-fn holds(process: &Process, url: &str) -> bool {
-    let host = Url::parse(url).map(|url| Host::of(&url));
-    let open = process.agent.open_partitions();
-    host.is_ok_and(|host| open.is_some_and(|open| open.contains(partition_of(&host))))
+/// Whether an agent may ask the hosts of a partition.
+fn holds(process: &Process, partition: u16) -> bool {
+    process.agent.open_partitions().is_some_and(|open| open.contains(partition))
 }

@@ -204,7 +204,11 @@ impl Sim<'_> {
             (0..self.stations.len()).partition(|index| is_its(&self.stations[*index]));
         self.trace.note(self.now, format_args!("site {site} is lost"));
         let settled: Vec<String> = self.lost.settled().cloned().collect();
-        for url in settled.iter().filter(|url| lost.iter().any(|index| self.stations[*index].is_home(url))) {
+        let was_home = |url: &str| {
+            let host = self.plan.host_of(url);
+            host.is_none_or(|host| lost.iter().any(|index| self.stations[*index].is_home(&host.name)))
+        };
+        for url in settled.iter().filter(|url| was_home(url)) {
             self.lost.taken_back(url);
         }
         for index in &lost {

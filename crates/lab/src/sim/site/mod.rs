@@ -36,13 +36,14 @@ use super::levels::{Crash, Exchange};
 use super::random::Random;
 use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
 use super::trace::Trace;
+use super::wakes::Wakes;
 use super::web::Plan;
 use super::{Promise, Report, SiteBug, Violation};
 use check_copies::Copies;
 use check_owner::Owners;
 use faults::Fault;
 use federation::{Call, Caller, ClaimCall};
-use network::{Network, Parcel};
+use network::{Letter, Network, Parcel};
 use station::Station;
 
 /// The calendar when a run begins, in milliseconds.
@@ -97,6 +98,7 @@ enum ToProcess {
     Commit,
     Sync,
     Tell(Box<Event>),
+    Letter(Box<Letter>),
 }
 
 struct Sim<'a> {
@@ -107,6 +109,7 @@ struct Sim<'a> {
     random: Random,
     network: Network,
     stations: Vec<Station>,
+    wakes: Wakes,
     now: Mono,
     due: BTreeMap<(Mono, u64), Happening>,
     sequence: u64,
@@ -195,6 +198,7 @@ impl<'a> Sim<'a> {
             servers: Servers::default(),
             random,
             network: Network::new(seed),
+            wakes: Wakes::of(stations.len()),
             stations,
             now: Mono(0),
             due: BTreeMap::new(),
@@ -283,8 +287,7 @@ impl<'a> Sim<'a> {
     fn work(&mut self) -> Result<(), Broken> {
         for _ in 0..STEPS_MAX {
             let happening = self.due.first_key_value().map(|(key, _)| *key);
-            let wakes = self.stations.iter_mut().enumerate();
-            let wake = wakes.filter_map(|(index, station)| Some((station.next_wake()?, index))).min();
+            let wake = self.wakes.next(|index| self.stations[index].next_wake());
             match (happening, wake) {
                 (Some(key), wake) if wake.is_none_or(|(at, _)| key.0 <= at) => {
                     self.now = self.now.max(key.0);
@@ -307,8 +310,9 @@ impl<'a> Sim<'a> {
 
     /// Compares what the agents count with what their stores do.
     fn check_counts(&mut self) -> Result<(), Broken> {
-        for index in 0..self.stations.len() {
-            let Some(process) = &self.stations[index].process else { continue };
+        let touched = |(index, _): &(usize, &Station)| self.wakes.is_touched(*index);
+        for (index, station) in self.stations.iter().enumerate().filter(touched) {
+            let Some(process) = &station.process else { continue };
             let (counted, stored) = (process.agent.waiting_urls(), process.store.stored().queued);
             if counted != stored {
                 let what = format!("agent {index} counts {counted} URLs that wait, its store {stored}");
@@ -320,6 +324,12 @@ impl<'a> Sim<'a> {
 
     /// True if the run has come to its end.
     fn happen(&mut self, happening: Happening) -> Result<bool, Broken> {
+        match &happening {
+            Happening::ToProcess(index, ..) | Happening::Parcel(Parcel { to: index, .. }) => {
+                self.wakes.touch(*index);
+            }
+            _ => self.wakes.touch_all(),
+        }
         match happening {
             Happening::ToProcess(index, life, what) => {
                 if let ToProcess::Answered(fetch) = what {
@@ -375,6 +385,7 @@ impl<'a> Sim<'a> {
                 }
                 self.tell(index, *event)
             }
+            ToProcess::Letter(letter) => self.deliver(index, *letter),
         }
     }
 

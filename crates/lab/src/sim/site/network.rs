@@ -1,5 +1,6 @@
 //! The network between agents: whatever is sent arrives late, in another order, twice, or not at all.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::politeness::GateMemo;
@@ -15,6 +16,24 @@ pub(in crate::sim) struct Parcel {
     pub(in crate::sim) from: (usize, AgentId),
     pub(in crate::sim) to: usize,
     pub(in crate::sim) message: Box<Message>,
+    /// As the trace has it.
+    pub(in crate::sim) packed: Arc<[u8]>,
+}
+
+impl Parcel {
+    /// One that nobody has sent.
+    pub(in crate::sim) fn unpacked(from: (usize, AgentId), to: usize, message: Box<Message>) -> Parcel {
+        Parcel { from, to, message, packed: Arc::default() }
+    }
+}
+
+/// A message that has arrived.
+pub(in crate::sim) struct Letter {
+    pub(in crate::sim) from: AgentId,
+    /// Whose certificate it came with.
+    pub(in crate::sim) name: String,
+    pub(in crate::sim) message: Box<Message>,
+    pub(in crate::sim) packed: Arc<[u8]>,
 }
 
 /// What a keeper says that gives every turn that it is asked for.

@@ -13,7 +13,7 @@ use nephila_core::federation::Federation;
 use nephila_core::record::{Arrived, Failure, Found, How, Record};
 use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
-use nephila_core::url::{AddressKey, Host, Url, identify};
+use nephila_core::url::{AddressKey, Host, identify};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::crawl::snapshot;
@@ -27,10 +27,10 @@ use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, Process, broken};
 use super::super::levels::{Crash, Exchange, Level};
 use super::super::random::Random;
-use super::super::web::{HostPlan, Meaning, Reply};
+use super::super::web::{HostPlan, Meaning, PlannedHost, Reply};
 use super::super::{Promise, SiteBug};
 use super::faults::Fault;
-use super::network::{Parcel, all_turns};
+use super::network::{Letter, Parcel, all_turns};
 use super::{FAULTS_FOR, Happening, Sim, TROUBLE_LASTS, ToProcess};
 
 const DIR: &str = "/crawl";
@@ -145,10 +145,9 @@ impl Station {
         (std::mem::replace(&mut self.site.address, next.clone()), next)
     }
 
-    /// Whether a URL belongs to its site.
-    pub(super) fn is_home(&self, url: &str) -> bool {
-        let (Some(federation), Ok(url)) = (&self.federation, Url::parse(url)) else { return true };
-        federation.site_of(&Host::of(&url)) == federation.me()
+    /// Whether a host belongs to its site.
+    pub(super) fn is_home(&self, host: &Host) -> bool {
+        self.federation.as_ref().is_none_or(|federation| federation.site_of(host) == federation.me())
     }
 
     fn answer(&mut self, event: Event) {
@@ -181,15 +180,15 @@ impl Sim<'_> {
         let opened =
             opened.map_err(|error| (Promise::NothingLost, format!("agent {index} cannot open: {error}")))?;
         let mut process = Process::new(agent, opened);
-        for url in self.lost.settled().filter(|url| !self.has_forgotten && station.is_home(url)) {
-            let host = Url::parse(url).map(|url| Host::of(&url));
-            let mut is_held = |host: &Host| {
+        for url in self.lost.settled().filter(|_| !self.has_forgotten) {
+            let mut is_held = |host: &PlannedHost| {
                 let open = process.agent.open_partitions();
                 // What it has yet to hear from the site that had the host before does not count.
-                open.is_some_and(|open| open.contains(partition_of(host)))
-                    && (station.earlier.is_empty() || process.agent.owns(host))
+                station.is_home(&host.name)
+                    && open.is_some_and(|open| open.contains(host.partition))
+                    && (station.earlier.is_empty() || process.agent.owns(&host.name))
             };
-            if host.is_ok_and(|host| is_held(&host)) {
+            if self.plan.host_of(url).is_some_and(|host| is_held(&host)) {
                 match check_lost::state(&mut process.store, url).map_err(broken(Promise::NothingLost))? {
                     Some(KnownState::Settled(_) | KnownState::Elsewhere { .. }) => {}
                     other => {
@@ -212,9 +211,26 @@ impl Sim<'_> {
     }
 
     pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
+        if self.stations[index].process.is_some() {
+            self.trace.note_event(self.now, index, &event);
+        }
+        self.step(index, event)
+    }
+
+    /// What another agent has written arrives.
+    pub(super) fn deliver(&mut self, index: usize, letter: Letter) -> Result<(), Broken> {
+        let Letter { from, name, message, packed } = letter;
+        let event = Event::Message { from, name, message };
+        if self.stations[index].process.is_some() {
+            self.trace.note_message(self.now, index, from, &packed, &event);
+        }
+        self.step(index, event)
+    }
+
+    fn step(&mut self, index: usize, event: Event) -> Result<(), Broken> {
         let clock = self.clock(index);
+        self.wakes.touch(index);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        self.trace.note_event(self.now, index, &event);
         let mut actions = Vec::new();
         process.agent.step(clock, event, &mut actions);
         self.perform(index, actions)
@@ -223,6 +239,9 @@ impl Sim<'_> {
     /// Gives each agent the answers that its store gave at once.
     pub(super) fn drain(&mut self) -> Result<(), Broken> {
         for index in 0..self.stations.len() {
+            if !self.wakes.is_touched(index) {
+                continue;
+            }
             while let Some(event) =
                 self.stations[index].process.as_mut().and_then(|process| process.answers.pop_front())
             {
@@ -232,7 +251,7 @@ impl Sim<'_> {
         Ok(())
     }
 
-    pub(super) fn arrive(&mut self, Parcel { from, to, message }: Parcel) -> Result<(), Broken> {
+    pub(super) fn arrive(&mut self, Parcel { from, to, message, packed }: Parcel) -> Result<(), Broken> {
         if self.network.is_cut(from.0, to, self.now) {
             return Ok(());
         }
@@ -241,11 +260,8 @@ impl Sim<'_> {
             return Ok(());
         }
         let name = self.stations[from.0].site.name.clone();
-        let event = Box::new(Event::Message { from: from.1, name, message });
-        if self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event)))? {
-            unreachable!("a message is not the end");
-        }
-        Ok(())
+        let letter = Box::new(Letter { from: from.1, name, message, packed });
+        self.happen(Happening::ToProcess(to, life, ToProcess::Letter(letter))).map(drop)
     }
 
     fn perform(&mut self, index: usize, actions: Vec<Action>) -> Result<(), Broken> {
@@ -376,7 +392,11 @@ impl Sim<'_> {
         if self.bug == Some(SiteBug::MovesWithoutSeen) {
             moved.hosts.iter_mut().for_each(|host| host.seen.clear());
         }
-        if moved.found.iter().any(|found| !self.stations[index].is_home(&found.url)) {
+        let is_home = |url: &str| {
+            let host = self.plan.host_of(url);
+            host.is_none_or(|host| self.stations[index].is_home(&host.name))
+        };
+        if moved.found.iter().any(|found| !is_home(&found.url)) {
             self.reach("a handover with URLs of other sites");
         }
         self.stations[index].answer(Event::Exported { to, handover, moved, next, decided });
@@ -392,7 +412,7 @@ impl Sim<'_> {
         match (self.bug, &mut *message) {
             (Some(SiteBug::IgnoresKeepers), Message::Turn(TurnMessage::Ask { asked, turns })) => {
                 let from = (to, self.stations[to].site.me);
-                let parcel = Parcel { from, to: index, message: all_turns(*asked, turns) };
+                let parcel = Parcel::unpacked(from, index, all_turns(*asked, turns));
                 return self.after(Duration::from_millis(1), Happening::Parcel(parcel));
             }
             (Some(SiteBug::ForgetsTurns), Message::Turn(TurnMessage::Has { turns, .. })) => {
@@ -420,9 +440,13 @@ impl Sim<'_> {
             }
             _ => {}
         }
-        for wait in self.network.carry(index, to, self.now) {
-            self.after(wait, Happening::Parcel(Parcel { from, to, message: message.clone() }));
+        let mut waits = self.network.carry(index, to, self.now);
+        let Some(last) = waits.pop() else { return };
+        let parcel = Parcel { from, to, message, packed: self.trace.sent() };
+        for wait in waits {
+            self.after(wait, Happening::Parcel(parcel.clone()));
         }
+        self.after(last, Happening::Parcel(parcel));
     }
 
     /// What two agents do together is short: in so many of a hundred cases one of them is killed on purpose while they are at it.
