@@ -135,8 +135,8 @@ fn sound(rows: &[Row], outcome: &mut Outcome) {
 
 fn table(rows: &[Row], bounds: &Bounds, stretched_bytes: u64) -> String {
     let mut table = format!(
-        "{:24}  {:>8}  {:>8}  {:>12}  {:>9}  {:>9}\n",
-        "", "seconds", "a second", "bytes", "URLs sent", "bytes/URL"
+        "{:24}  {:>8}  {:>8}  {:>8}  {:>12}  {:>9}  {:>9}\n",
+        "", "coverage", "seconds", "a second", "bytes", "URLs sent", "bytes/URL"
     );
     for Row { what, measured } in rows {
         let each = match measured.sent {
@@ -147,7 +147,8 @@ fn table(rows: &[Row], bounds: &Bounds, stretched_bytes: u64) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             table,
-            "{what:24}  {:8.1}  {:8.0}  {:12}  {:9}  {each:>9}",
+            "{what:24}  {:8.5}  {:8.1}  {:8.0}  {:12}  {:9}  {each:>9}",
+            measured.verdict.coverage,
             measured.seconds,
             measured.rate(),
             measured.bytes(),

@@ -22,9 +22,11 @@ use crate::{
     web::{Seen, Verdict, Web, WebConfig},
 };
 
-/// How often it is looked whether everything is done, and how often in a row it has to be.
+/// How often it is looked whether everything is done, and how often in a row it has to be;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 8;
+/// how often if it is stretched: then nobody tells what waits to be sent, which may be for eight seconds.
+const LOOKS_STRETCHED: u32 = 24;
 /// Requests for what had been served, of all.
 const OVERLAP_MAX: f64 = 0.005;
 /// Bytes between sites a foreign URL that is delivered.
@@ -65,8 +67,8 @@ pub struct FederationOptions {
     pub delay: Duration,
     /// Requests at once, of all sites together.
     pub width: usize,
-    /// How long the last site is cut off from the others, from when a tenth of the pages were asked for; zero for not at all:
-    /// most of what they find for each other is found later.
+    /// How long the last site is cut off from the others, from when there were half as many requests as there are hosts; zero for
+    /// not at all. It is this early because a host whose first page is known needs nobody else to be crawled.
     pub cut: Duration,
     /// How long the first half of the sites is cut off from the others, from then; zero for not at all.
     pub halves: Duration,
@@ -218,7 +220,8 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
     let mut sites = Sites::found(setup, &plan, place.path(), &web)?;
     let began = Instant::now();
     sites.start()?;
-    let fetched_by_lost = work(setup, options, &mut sites, &web, began)?;
+    let looks = if shape == Shape::Federation { LOOKS } else { LOOKS_STRETCHED };
+    let fetched_by_lost = work(setup, options, &mut sites, &web, (began, looks))?;
     let ways = sites.bytes();
     let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.total("sent"));
     let claimed = sites.total("claimed");
@@ -242,7 +245,7 @@ fn work(
     options: &FederationOptions,
     sites: &mut Sites,
     web: &Web,
-    began: Instant,
+    (began, looks): (Instant, u32),
 ) -> anyhow::Result<Option<u64>> {
     let (mut lost, mut has_changed) = (None, false);
     let all = u64::from(options.hosts) * u64::from(options.pages);
@@ -253,14 +256,14 @@ fn work(
     };
     let mut is_over = span.is_zero();
     let mut quiet = 0;
-    while quiet < LOOKS {
+    while quiet < looks {
         std::thread::sleep(LOOK_EVERY);
         let unfinished = sites.unfinished()?;
         if began.elapsed() > options.limit {
             anyhow::bail!("the crawl is not done within {:?}: {unfinished:?}", options.limit);
         }
         match cut {
-            None if !is_over && web.seen().requests >= all / 10 => {
+            None if !is_over && web.seen().requests >= u64::from(options.hosts) / 2 => {
                 setup.say(format!("{} of {} sites are cut off for {span:?}", apart.len(), options.sites));
                 sites.cut(&apart, true);
                 cut = Some(Instant::now());
