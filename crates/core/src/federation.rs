@@ -10,7 +10,7 @@
 //! A site that will never come back stays in the list as *gone*: its hosts belong to the others as if it were not there, each
 //! getting its part, and again nothing moves between those.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::limits::SITES_MAX;
 use crate::record::Found;
 use crate::site::{AgentId, Moved};
 use crate::time::Wall;
-use crate::url::Host;
+use crate::url::{AddressKey, Host, Origin};
 
 /// One of the sites, by its place in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ impl SiteNumber {
 }
 
 /// A site of the list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteEntry {
     /// Its name.
     pub name: String,
@@ -42,6 +42,22 @@ pub struct SiteEntry {
     pub gateways: Vec<String>,
     /// It is lost for good, and nothing belongs to it any more.
     pub is_gone: bool,
+    /// The domains of which it may send URLs here, with all names below; `None` for all.
+    pub may_send: Option<BTreeSet<String>>,
+    /// Its questions are not answered here.
+    pub may_not_ask: bool,
+}
+
+impl SiteEntry {
+    /// Whether it may send URLs of a host here.
+    pub(crate) fn may_send(&self, host: &Host) -> bool {
+        self.may_send.as_ref().is_none_or(|domains| tails(host).any(|tail| domains.contains(tail)))
+    }
+}
+
+/// The name of a host, and all names above it.
+fn tails(host: &Host) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(host.as_str()), |tail| Some(tail.split_once('.')?.1))
 }
 
 /// Which list of sites somebody has. Two that are the same give every host to the same site.
@@ -199,14 +215,10 @@ impl Federation {
         if self.is_stretched {
             return self.me;
         }
-        let mut tail = host.as_str();
-        while !self.pinned.is_empty() {
-            if let Some(site) = self.pinned.get(tail).filter(|site| !self.site(**site).is_gone) {
+        if !self.pinned.is_empty() {
+            let mut pinned = tails(host).filter_map(|tail| self.pinned.get(tail));
+            if let Some(site) = pinned.find(|site| !self.site(**site).is_gone) {
                 return *site;
-            }
-            match tail.split_once('.') {
-                Some((_, rest)) => tail = rest,
-                None => break,
             }
         }
         let domain = registrable(host);
@@ -226,6 +238,38 @@ fn registrable(host: &Host) -> &str {
     domain.filter(|_| host.ip().is_none()).unwrap_or(name)
 }
 
+/// How many URLs there are of the hosts of each site.
+#[derive(Clone, Debug)]
+pub struct UrlsBySite {
+    federation: Box<Federation>,
+    urls: Vec<u64>,
+}
+
+impl UrlsBySite {
+    /// None yet.
+    pub(crate) fn none(federation: &Federation) -> UrlsBySite {
+        UrlsBySite { federation: Box::new(federation.clone()), urls: vec![0; federation.sites.len()] }
+    }
+
+    /// Counts those of a host.
+    pub fn add(&mut self, host: &Host, urls: u64) {
+        if urls > 0 {
+            self.urls[self.federation.site_of(host).index()] += urls;
+        }
+    }
+
+    /// The counts, in the order of the sites.
+    pub(crate) fn urls(&self) -> &[u64] {
+        &self.urls
+    }
+
+    /// The URLs of all sites but this one.
+    pub fn of_others(&self) -> u64 {
+        let me = self.federation.me.index();
+        self.urls.iter().enumerate().filter(|(at, _)| *at != me).map(|(_, urls)| urls).sum()
+    }
+}
+
 /// What one site tells another: URLs that it has found and that belong there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
@@ -233,6 +277,28 @@ pub struct Batch {
     pub list: ListId,
     /// The URLs.
     pub found: Vec<Found>,
+}
+
+/// What one site asks another whose host is said to have the rules of one of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedRules {
+    /// The list of sites by which that host is the other's.
+    pub list: ListId,
+    /// Whose rules they are.
+    pub origin: Origin,
+    /// Where they are.
+    pub url: String,
+    /// Redirects so far.
+    pub hops: u8,
+}
+
+/// What one site tells another: addresses that it has asked lately.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressesUsed {
+    /// The sender's list of sites.
+    pub list: ListId,
+    /// The addresses.
+    pub addresses: Vec<AddressKey>,
 }
 
 /// What one site asks another before it asks a host that may have been the other's.
@@ -275,7 +341,7 @@ mod tests {
     /// A site; one that is gone has a cross behind its name.
     fn site(name: &str) -> SiteEntry {
         let is_gone = name.ends_with('+');
-        SiteEntry { name: name.trim_end_matches('+').to_owned(), gateways: Vec::new(), is_gone }
+        SiteEntry { name: name.trim_end_matches('+').to_owned(), is_gone, ..SiteEntry::default() }
     }
 
     fn owner<'a>(federation: &'a Federation, host: &str) -> &'a str {

@@ -66,6 +66,12 @@ pub const SCOPE_SEEDS_MAX: usize = 10_000;
 pub const SITES_MAX: usize = 256;
 /// Hosts that are claimed from other sites at a time.
 pub const CLAIMS_MAX: usize = 64;
+/// Addresses that an agent has asked lately, or other sites have,
+pub const ADDRESSES_USED_MAX: usize = 65_536;
+/// and those that are told of at once.
+pub const ADDRESSES_TOLD_MAX: usize = 4_096;
+/// robots.txt that other sites are asked for at a time.
+pub const RULES_ASKED_MAX: usize = 64;
 /// Questions of other sites about hosts that are with other agents of the site at a time.
 pub const RELAYED_MAX: usize = 256;
 

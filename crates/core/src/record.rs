@@ -104,15 +104,31 @@ pub struct Recovered {
     pub urls: u64,
 }
 
-/// URLs that another agent found.
+/// URLs that another agent found, or another site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrived {
-    /// The agent.
+    /// The agent; the one that writes this, if another site has sent them, or had been given them.
     pub from: AgentId,
+    /// The site that has sent them to this agent.
+    pub site: Option<String>,
     /// The URLs.
     pub found: Vec<Found>,
-    /// The pages that they were found on, each with how many of the URLs are its.
+    /// The pages that they were found on, or the site in the form of [`site_page`], each with how many of the URLs are its.
     pub pages: Vec<(Option<String>, u32)>,
+}
+
+/// What stands in the place of a page's URL where all that is known is which other site has found something. No page has such a
+/// URL.
+const SITE_PAGE: &str = "site:";
+
+/// The same for a site of this name.
+pub fn site_page(name: &str) -> String {
+    format!("{SITE_PAGE}{name}")
+}
+
+/// The site that stands in the place of a page.
+pub fn site_of_page(page: &str) -> Option<&str> {
+    page.strip_prefix(SITE_PAGE)
 }
 
 impl Record {
@@ -264,6 +280,8 @@ pub struct LeftOut {
     pub scope: u32,
     /// Traps by their looks.
     pub traps: u32,
+    /// Of another site, for which too much waits already.
+    pub outbox: u32,
 }
 
 /// Wishes of a page about its use, kept for whoever reads the archive.

@@ -1,6 +1,8 @@
 //! What the operator may choose, as far as it concerns decisions. Already checked: every value here is usable.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -27,6 +29,12 @@ pub struct Settings {
     pub max_host_pages: u64,
     /// URLs that the crawl may know; admission stops there.
     pub max_urls: u64,
+    /// URLs that may wait for one other site of a federation.
+    pub outbox_urls_max: u64,
+    /// What happens when they do.
+    pub outbox_full: OutboxFull,
+    /// URLs a second that are sent to other sites, each of which gets an equal part; all that they take if not given.
+    pub send_rate: Option<u64>,
     /// What is taken for a trap by its looks.
     pub traps: TrapLimits,
     /// From the last byte of an answer to the next request to the same host.
@@ -92,6 +100,9 @@ impl Default for Settings {
             max_depth: 50,
             max_host_pages: 100_000,
             max_urls: 1_000_000_000,
+            outbox_urls_max: 10_000_000,
+            outbox_full: OutboxFull::Wait,
+            send_rate: None,
             traps: TrapLimits::default(),
             delay: secs(1),
             ip_delay: Duration::from_millis(250),
@@ -117,6 +128,41 @@ impl Default for Settings {
             stop_grace: secs(10),
             seed: 0,
         }
+    }
+}
+
+/// What happens when as many URLs wait for another site as may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutboxFull {
+    /// No more pages are asked for until there is room.
+    Wait,
+    /// What is found for that site is left out.
+    Drop,
+}
+
+/// A word for something else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not possible: use wait or drop")]
+pub struct NotOutboxFull(String);
+
+impl FromStr for OutboxFull {
+    type Err = NotOutboxFull;
+
+    fn from_str(word: &str) -> Result<OutboxFull, NotOutboxFull> {
+        match word {
+            "wait" => Ok(OutboxFull::Wait),
+            "drop" => Ok(OutboxFull::Drop),
+            _ => Err(NotOutboxFull(word.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for OutboxFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OutboxFull::Wait => "wait",
+            OutboxFull::Drop => "drop",
+        })
     }
 }
 

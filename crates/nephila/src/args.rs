@@ -142,7 +142,7 @@ fn site() -> Command {
         )
 }
 
-fn out() -> Arg {
+pub(crate) fn out() -> Arg {
     Arg::new("out")
         .long("out")
         .value_name("DIR")

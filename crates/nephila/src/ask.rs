@@ -94,8 +94,10 @@ pub(crate) fn show(matches: &ArgMatches) -> Ended {
         return Err(Failure::refused(format!("there is no archived answer: {}", why.state.text())));
     };
     let raw = matches.get_flag("raw");
+    let elsewhere = why.answered_by.clone().map(|site| (why.url.clone(), site));
     let answer = match &capture.agent {
-        Some(agent) => read_from(&dir, agent, capture)?,
+        Some(agent) => read_from(&dir, agent, elsewhere, capture)?,
+        None if elsewhere.is_some() => read_from(&dir, "", elsewhere, capture)?,
         None => capture.read(&dir).map_err(anyhow::Error::from)?,
     };
     let answer = if raw { answer } else { decoded(answer) };
@@ -107,12 +109,18 @@ pub(crate) fn show(matches: &ArgMatches) -> Ended {
     Ok(0)
 }
 
-/// What the archive of another agent holds.
-fn read_from(dir: &Path, agent: &str, capture: &Captured) -> Result<Vec<u8>, Failure> {
+/// What the archive of another agent holds, or of another site: then with the URL and its name.
+fn read_from(
+    dir: &Path,
+    agent: &str,
+    elsewhere: Option<(String, String)>,
+    capture: &Captured,
+) -> Result<Vec<u8>, Failure> {
     let mut answer = Vec::new();
     while answer.len() <= ANSWER_BYTES_MAX {
         let from = answer.len() as u64;
-        let request = Request::Read { agent: agent.to_owned(), pointer: capture.pointer, from };
+        let (agent, elsewhere) = (agent.to_owned(), elsewhere.clone());
+        let request = Request::Read { agent, elsewhere, pointer: capture.pointer, from };
         match ask(dir, &request)? {
             Response::Bytes { hex, is_last } => {
                 let Some(bytes) = from_hex(&hex) else { break };
@@ -155,6 +163,7 @@ fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
         "pause" => Request::Pause,
         "resume" => Request::Resume,
         "stop" => Request::Stop,
+        "federation" => Request::Federation,
         "site" => match matches.subcommand() {
             Some(("forget", matches)) => {
                 let agent = matches.get_one::<String>("agent").cloned().unwrap_or_default();

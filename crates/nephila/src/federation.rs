@@ -1,4 +1,4 @@
-//! `nephila federation`: the list of sites that crawl together.
+//! `nephila federation`: the sites that crawl together, and the list of them.
 
 use std::path::Path;
 
@@ -36,11 +36,21 @@ pub(crate) fn command() -> Command {
                 )
                 .arg(args::json()),
         )
+        .subcommand(
+            Command::new("status")
+                .about("What all sites are doing, as they say themselves")
+                .arg(args::out())
+                .arg(args::json()),
+        )
 }
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Ended {
-    let Some(("forget", matches)) = matches.subcommand() else { return Ok(crate::exit::USAGE) };
+    let matches = match matches.subcommand() {
+        Some(("forget", matches)) => matches,
+        Some(("status", _)) => return crate::ask::run("federation", matches),
+        _ => return Ok(crate::exit::USAGE),
+    };
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let site: Name = text("site").parse().map_err(Failure::usage)?;
     let list = text("list");

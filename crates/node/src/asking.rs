@@ -17,6 +17,7 @@ use crate::why::sort_hosts;
 
 /// How long other agents have to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+const NOBODY: &str = "no agent of the site has answered";
 /// How often a URL may have changed hands.
 const HANDS_MAX: usize = 64;
 /// How much of an archived answer is passed on at a time.
@@ -29,6 +30,8 @@ pub(crate) enum Ask {
     Status,
     /// Which hosts do you have?
     Hosts { limit: usize, sort: HostSort, name: Option<String> },
+    /// Do you have the host of this name?
+    Host { name: String },
     /// What about this URL?
     Why { url: String },
     /// What does the record at this place in your journal say about this URL?
@@ -94,8 +97,8 @@ impl<F: Fn(Asked)> Asker<F> {
         (answers, silent)
     }
 
-    /// What all of these agents are doing.
-    pub(crate) async fn status(&self, agents: Vec<(AgentId, String)>) -> Response {
+    /// What all of these agents are doing, how long the crawl has run, and who has not answered.
+    pub(crate) async fn sum(&self, agents: Vec<(AgentId, String)>) -> Option<(Status, f64, Vec<String>)> {
         let (answers, silent) = self.ask_all(agents, &Ask::Status).await;
         let mut sum: Option<(Status, f64)> = None;
         for answer in answers {
@@ -108,12 +111,23 @@ impl<F: Fn(Asked)> Asker<F> {
                 None => sum = Some((*status, elapsed_s)),
             }
         }
-        match sum {
-            Some((status, elapsed_s)) => {
+        sum.map(|(status, elapsed_s)| (status, elapsed_s, silent))
+    }
+
+    /// The same as an answer to people.
+    pub(crate) async fn status(&self, agents: Vec<(AgentId, String)>) -> Response {
+        match self.sum(agents).await {
+            Some((status, elapsed_s, silent)) => {
                 report::of_site(report::status(&status, elapsed_s, true, None), &silent)
             }
-            None => Response::Refused { why: "no agent of the site has answered".to_owned() },
+            None => Response::Refused { why: NOBODY.to_owned() },
         }
+    }
+
+    /// One host that this agent has.
+    pub(crate) async fn host(&self, holder: AgentId, name: String) -> Answer {
+        let answer = self.ask(holder, Ask::Host { name }).await;
+        answer.unwrap_or_else(|| Answer::Refused(NOBODY.to_owned()))
     }
 
     /// The first hosts of all of these agents.
@@ -136,14 +150,27 @@ impl<F: Fn(Asked)> Asker<F> {
         report::of_site(report::hosts(&hosts, all), &silent)
     }
 
-    /// What became of a URL whose host this agent has.
+    /// What became of a URL whose host this agent has, for people.
     pub(crate) async fn why(&self, holder: AgentId, name: Option<String>, url: String) -> Response {
+        match self.find(holder, name, url).await {
+            Ok(why) => why.response(),
+            Err(why) => Response::Refused { why },
+        }
+    }
+
+    /// What became of a URL whose host this agent has, or why nobody says so.
+    pub(crate) async fn find(
+        &self,
+        holder: AgentId,
+        name: Option<String>,
+        url: String,
+    ) -> Result<Why, String> {
         let mut answer = self.ask(holder, Ask::Why { url: url.clone() }).await;
         let mut last: Option<Why> = None;
         for _ in 0..HANDS_MAX {
             let why = match answer {
                 Some(Answer::Why(json)) => serde_json::from_str::<Why>(&json),
-                Some(Answer::Refused(why)) if last.is_none() => return Response::Refused { why },
+                Some(Answer::Refused(why)) if last.is_none() => return Err(why),
                 _ => break,
             };
             let Ok(mut why) = why else { break };
@@ -151,7 +178,7 @@ impl<F: Fn(Asked)> Asker<F> {
                 // Who had it says what came of it; how it was found is known to who has it too.
                 why.found = why.found.or(last.found);
             }
-            let UrlState::Elsewhere { agent, place, .. } = &why.state else { return why.response() };
+            let UrlState::Elsewhere { agent, place, .. } = &why.state else { return Ok(why) };
             let before = agent.parse().ok();
             let place = *place;
             last = Some(why);
@@ -160,15 +187,12 @@ impl<F: Fn(Asked)> Asker<F> {
                 None => None,
             };
         }
-        match last {
-            Some(why) => why.response(),
-            None => Response::Refused {
-                why: format!(
-                    "{} has the host, and does not answer: ask again when `nephila site status` lists it as well",
-                    report::agent_words(&holder.to_string(), name.as_deref())
-                ),
-            },
-        }
+        last.ok_or_else(|| {
+            format!(
+                "{} has the host, and does not answer: ask again when `nephila site status` lists it as well",
+                report::agent_words(&holder.to_string(), name.as_deref())
+            )
+        })
     }
 
     /// A part of what an agent's archive holds.
@@ -178,17 +202,23 @@ impl<F: Fn(Asked)> Asker<F> {
         name: Option<String>,
         pointer: Pointer,
         from: u64,
-    ) -> Response {
-        match self.ask(agent, Ask::Read { pointer, from }).await {
-            Some(Answer::Bytes(bytes, is_last)) => Response::Bytes { hex: to_hex(&bytes), is_last },
-            Some(Answer::Refused(why)) => Response::Refused { why },
-            _ => Response::Refused {
-                why: format!(
-                    "{}, which has it in its archive, does not answer",
-                    report::agent_words(&agent.to_string(), name.as_deref())
-                ),
-            },
-        }
+    ) -> Answer {
+        let answer = self.ask(agent, Ask::Read { pointer, from }).await;
+        answer.unwrap_or_else(|| {
+            Answer::Refused(format!(
+                "{}, which has it in its archive, does not answer",
+                report::agent_words(&agent.to_string(), name.as_deref())
+            ))
+        })
+    }
+}
+
+/// A part of what an archive holds, for who has asked for it.
+pub(crate) fn bytes_of(answer: Answer) -> Response {
+    match answer {
+        Answer::Bytes(bytes, is_last) => Response::Bytes { hex: to_hex(&bytes), is_last },
+        Answer::Refused(why) => Response::Refused { why },
+        _ => Response::Refused { why: "what was answered makes no sense".to_owned() },
     }
 }
 

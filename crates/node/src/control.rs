@@ -77,6 +77,9 @@ pub enum Request {
     Read {
         /// The number of the agent.
         agent: String,
+        /// The URL and the site, if that is another one of the federation.
+        #[serde(default)]
+        elsewhere: Option<(String, String)>,
         /// Where.
         pointer: Pointer,
         /// From which byte on.
@@ -84,6 +87,8 @@ pub enum Request {
     },
     /// Which agents are in its site?
     Site,
+    /// What are all sites of its federation doing?
+    Federation,
     /// An agent of its site will not come back.
     Forget {
         /// Its name, or its number.

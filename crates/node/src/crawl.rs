@@ -6,6 +6,7 @@
 //! answer comes back as an event; nothing is decided here.
 
 mod company;
+mod elsewhere;
 mod own;
 mod questions;
 mod signals;
@@ -301,6 +302,7 @@ impl Run {
                 Some(heard) = heard(&mut self.site) => match heard {
                     Heard::Event(event) => self.step(event),
                     Heard::Asked(from, name, question, ask) => self.answer_agent(from, &name, question, ask),
+                    Heard::Put((question, reply)) => self.answer_other_site(question, reply),
                 },
                 Some(reply) = asked(&mut self.metrics) => {
                     let (now, health) = (Clock::now(), self.health());
@@ -427,7 +429,10 @@ impl Run {
                 | Action::Post { .. }
                 | Action::Answer { .. }
                 | Action::Claim { .. }
-                | Action::Release { .. }) => {
+                | Action::Release { .. }
+                | Action::AskRules { .. }
+                | Action::Tell { .. }
+                | Action::GiveRules { .. }) => {
                     if let Some(site) = &self.site {
                         site.perform(said);
                     }

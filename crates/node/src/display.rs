@@ -509,6 +509,8 @@ mod tests {
             totals,
             hosts: HostCounts { fetching: 12, delay: 2_000, backing_off: 9, ..HostCounts::default() },
             queue: 5_000,
+            outgoing: 0,
+            outbox_full: false,
             given_up: 2,
             next_due_s: None,
             in_flight: 12,

@@ -2,20 +2,24 @@
 //!
 //! docs/json.md documents the data.
 
+mod sites;
+
 use std::fmt::Write;
 use std::path::Path;
 
 use nephila_core::agent::{
-    Acquaintance, Between, Differing, HostCounts, HostView, MemberView, Namesakes, OtherSite, SiteView,
-    Status, StopReason,
+    Acquaintance, Between, Differing, HostCounts, HostView, MemberView, Namesakes, SiteView, Status,
+    StopReason,
 };
-use nephila_core::record::{Block, Failure, How, Pointer};
+use nephila_core::record::{Block, Failure, How, Pointer, site_of_page};
 use nephila_core::site::{Difference, Figures};
 use nephila_core::time::Wall;
 use nephila_disk::RealDisk;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use self::sites::other_site_words;
+pub use self::sites::{SiteStatus, federation, of_other_site, without_other_site};
 use crate::control::{Response, block_name};
 use crate::directory;
 use crate::display::{bytes, count, counted, span};
@@ -39,6 +43,9 @@ pub struct Why {
     /// What blocks its host, if it is done or belongs to no crawl anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
+    /// The site that says all this, if it is another one of the federation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<String>,
     /// Where its answer is in the archive, if there is one.
     pub capture: Option<Captured>,
 }
@@ -51,6 +58,9 @@ pub struct FoundBy {
     pub how: String,
     /// The page it was found on.
     pub via: Option<String>,
+    /// The site of the federation that has found it, and sent it here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
     /// Links from a seed.
     pub depth: u16,
 }
@@ -66,7 +76,8 @@ impl FoundBy {
             How::Listed => "listed",
             How::Returned { .. } => "returned",
         };
-        FoundBy { how: how.to_owned(), via, depth }
+        let site = via.as_deref().and_then(site_of_page).map(str::to_owned);
+        FoundBy { how: how.to_owned(), via: via.filter(|_| site.is_none()), site, depth }
     }
 }
 
@@ -262,9 +273,14 @@ impl UrlState {
 impl Why {
     /// In words.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n  {}\n", self.url, self.state.text());
+        let says = self.answered_by.as_ref().map(|site| format!("site {site} says: ")).unwrap_or_default();
+        let mut text = format!("{}\n  {says}{}\n", self.url, self.state.text());
         if let Some(found) = &self.found {
-            let via = found.via.as_ref().map(|via| format!(" on {via}")).unwrap_or_default();
+            let via = match (&found.via, &found.site) {
+                (_, Some(site)) => format!(" found by site {site}"),
+                (Some(via), None) => format!(" on {via}"),
+                (None, None) => String::new(),
+            };
             let _ = writeln!(text, "  known as a {}{via}, depth {}", found.how, found.depth);
         }
         if let Some(by) = &self.blocked_by {
@@ -316,6 +332,14 @@ pub fn status(status: &Status, elapsed_s: f64, running: bool, stop_reason: Optio
         count(status.queue),
         counted(totals.hosts, "host", "hosts")
     );
+    if status.outgoing > 0 || status.outbox_full {
+        let _ = writeln!(
+            text,
+            "  {} for other sites{}",
+            counted(status.outgoing, "URL waits", "URLs wait"),
+            if status.outbox_full { ", too many for one of them (outbox-urls)" } else { "" }
+        );
+    }
     let places = places(&status.hosts);
     if !places.is_empty() {
         let _ = writeln!(text, "  hosts: {places}");
@@ -456,23 +480,6 @@ fn site_words(view: &SiteView, running: bool) -> String {
     text
 }
 
-/// How another site of the federation fares.
-fn other_site_words(other: &OtherSite) -> String {
-    let taken = counted(other.taken, "URL", "URLs");
-    if other.is_gone {
-        return format!("site {} is gone: its hosts belong to the others", other.name);
-    }
-    match (other.is_reached, other.again_s) {
-        (Some(false), Some(again)) => format!(
-            "site {} does not take what is found of its hosts, which waits; it is tried again in {}",
-            other.name,
-            span(again)
-        ),
-        (Some(_), _) => format!("site {} has taken {taken} of its hosts from this agent", other.name),
-        (None, _) => format!("site {}: nothing was sent there yet by this agent", other.name),
-    }
-}
-
 /// What was lost with agents that are forgotten, and what of it others had copies of.
 fn lost_words(members: &[MemberView]) -> String {
     let gone = members.iter().filter(|of| of.member.is_gone());
@@ -611,7 +618,7 @@ const fn place(
     Place { name, one, many, count }
 }
 
-const PLACES: [Place; 14] = [
+const PLACES: [Place; 15] = [
     place("fetching", "being asked", "being asked", |hosts| hosts.fetching),
     place("ready", "ready", "ready", |hosts| hosts.ready),
     place("delay", "waiting for its delay", "waiting for their delay", |hosts| hosts.delay),
@@ -626,6 +633,12 @@ const PLACES: [Place; 14] = [
     place("claimed", "waits for the site that had it", "wait for the sites that had them", |hosts| {
         hosts.claimed
     }),
+    place(
+        "held_up",
+        "waits for room on the way to other sites",
+        "wait for room on the way to other sites",
+        |hosts| hosts.held_up,
+    ),
     place("idle", "idle", "idle", |hosts| hosts.idle),
     place("away", "not in memory", "not in memory", |hosts| hosts.away),
 ];
@@ -668,6 +681,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use nephila_core::agent::Totals;
+    use nephila_core::record::site_page;
     use nephila_core::site::Member;
 
     use super::*;
@@ -723,6 +737,7 @@ mod tests {
             state: UrlState::Fetched { status: 200, at_ms: 1, bytes: 2, took_s: 0.5, attempt: 1 },
             found: Some(FoundBy::new(How::Link, Some("https://a.test/b".to_owned()), 3)),
             blocked_by: Some("a.test".to_owned()),
+            answered_by: None,
             capture: Some(Captured {
                 agent: None,
                 agent_name: None,
@@ -738,6 +753,14 @@ mod tests {
         assert_eq!(serde_json::from_value::<Why>(json).unwrap(), why);
         assert!(text.contains("known as a link on https://a.test/b, depth 3"), "{text}");
         assert!(text.contains("archived in archive/a.warc.gz at 22"), "{text}");
+        let theirs = Why { answered_by: Some("lima".to_owned()), ..why.clone() };
+        assert!(theirs.text().contains("  site lima says: fetched"), "{}", theirs.text());
+        let Response::Report { text, json } = without_other_site(why.response(), "site lima is away") else {
+            panic!()
+        };
+        assert!(text.ends_with("site lima is away\n") && json["note"] == "site lima is away", "{text}");
+        let sent = Why { found: Some(FoundBy::new(How::Link, Some(site_page("lima")), 3)), ..why };
+        assert!(sent.text().contains("known as a link found by site lima, depth 3"), "{}", sent.text());
         assert!(text.contains("nothing more is asked of its host: blocked by a.test"), "{text}");
     }
 
@@ -753,6 +776,8 @@ mod tests {
             totals,
             hosts: HostCounts { fetching: 1, delay: 2_000, ..HostCounts::default() },
             queue: 7,
+            outgoing: 1_200,
+            outbox_full: true,
             given_up: 0,
             next_due_s: None,
             in_flight: 1,
@@ -772,6 +797,7 @@ mod tests {
             assert_eq!(json["stop_reason"], json!(reason.map(StopReason::name)));
             assert!(text.contains("hosts: 1 being asked, 2,000 waiting for their delay"), "{text}");
             assert!(text.contains("failed attempts: timeout 30, dns 2"), "{text}");
+            assert!(text.contains("1,200 URLs wait for other sites, too many for one"), "{text}");
             assert_eq!((&json["state"], &json["totals"]["pages"]), (&json!(word), &json!(12_345)));
         }
         let view = HostView {
@@ -793,31 +819,6 @@ mod tests {
         );
         assert!(text.ends_with("and 4 more (--limit)\n"), "{text}");
         assert_eq!(json["hosts"][0]["host"], "a.test");
-    }
-
-    #[test]
-    fn other_sites_are_named() {
-        let other = |is_reached: Option<bool>| OtherSite {
-            name: "lima".to_owned(),
-            is_home: false,
-            is_gone: false,
-            is_reached,
-            taken: 7,
-            again_s: (is_reached == Some(false)).then_some(3.0),
-        };
-        for (is_reached, expected) in [
-            (Some(true), "site lima has taken 7 URLs of its hosts from this agent"),
-            (
-                Some(false),
-                "site lima does not take what is found of its hosts, which waits; it is tried again in 3",
-            ),
-            (None, "site lima: nothing was sent there yet by this agent"),
-        ] {
-            let said = other_site_words(&other(is_reached));
-            assert!(said.starts_with(expected), "{said}");
-        }
-        let said = other_site_words(&OtherSite { is_gone: true, ..other(None) });
-        assert_eq!(said, "site lima is gone: its hosts belong to the others");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::asking::{Answer, Ask};
 use crate::config::{Config, FederationError, FederationFile, NoStore};
 use crate::directory::Directory;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, FromSites, Partner, Put};
 use crate::peers::{Foreign, Identity, IdentityError, Inbox, Limits, Name, NotSent, Peer, Peers};
 
 /// Questions to other agents at a time.
@@ -75,6 +75,8 @@ pub(crate) enum Heard {
     Event(Event),
     /// Another one asks something: by its number and name, with the number of the question.
     Asked(AgentId, String, u64, Ask),
+    /// Somebody at another site does.
+    Put(Put),
 }
 
 /// Questions that are not answered, each with whom it was put to.
@@ -175,6 +177,11 @@ impl Site {
                 exchange.claim(site, gateway, call, &claim);
             }
             (Action::Release { call, release }, Some(exchange)) => exchange.release(call, release),
+            (Action::AskRules { site, gateway, call, ask }, Some(exchange)) => {
+                exchange.ask_rules(site, gateway, call, &ask);
+            }
+            (Action::Tell { site, used }, Some(exchange)) => exchange.tell(site, &used),
+            (Action::GiveRules { call, result }, Some(exchange)) => exchange.give_rules(call, result),
             _ => {}
         }
     }
@@ -213,6 +220,11 @@ impl Site {
         self.peers.send(&peer, &to.address, &envelope)
     }
 
+    /// Another site, to put questions to.
+    pub(crate) fn partner(&self, name: &str) -> Option<Partner> {
+        self.exchange.as_ref()?.partner(name)
+    }
+
     /// Puts a question to another agent.
     pub(crate) fn ask(&mut self, to: AgentId, member: &Member, ask: Ask, reply: oneshot::Sender<Answer>) {
         // Whoever asked may have gone.
@@ -238,7 +250,10 @@ impl Site {
         loop {
             let (name, Envelope { from, to, said }) = tokio::select! {
                 received = self.inbox.recv() => received?,
-                Some(event) = from_sites(&mut self.exchange) => return Some(Heard::Event(event)),
+                Some(heard) = from_sites(&mut self.exchange) => match heard {
+                    FromSites::Event(event) => return Some(Heard::Event(event)),
+                    FromSites::Put(put) => return Some(Heard::Put(put)),
+                },
             };
             if to.is_some_and(|to| to != self.settings.me) {
                 continue;
@@ -280,7 +295,7 @@ fn open_exchange(
     started.map_err(SiteError::Start)
 }
 
-async fn from_sites(exchange: &mut Option<Exchange>) -> Option<Event> {
+async fn from_sites(exchange: &mut Option<Exchange>) -> Option<FromSites> {
     match exchange {
         Some(exchange) => exchange.recv().await,
         None => std::future::pending().await,

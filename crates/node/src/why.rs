@@ -28,6 +28,10 @@ const HOSTS_SORTED: usize = 10_000;
 /// What to say of a crawl alone to who takes it for one of several.
 pub(crate) const NO_SITE: &str = "this is a crawl alone: `nephila agent` begins a site";
 
+/// The same for one of several sites.
+pub(crate) const NO_FEDERATION: &str =
+    "the sites of a federation are asked by an agent that runs, and that names a list of them (`federation`)";
+
 /// Why a question about a crawl that does not run has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
@@ -106,6 +110,7 @@ impl Crawl<'_> {
                     None => Response::Refused { why: NO_SITE.to_owned() },
                 };
             }
+            Request::Federation => return Response::Refused { why: NO_FEDERATION.to_owned() },
             Request::Read { .. }
             | Request::Forget { .. }
             | Request::Block { .. }
@@ -133,6 +138,7 @@ impl Crawl<'_> {
         let told = match ask {
             Ask::Status => self.status(now),
             Ask::Hosts { limit, sort, name } => self.hosts(*limit, *sort, name.as_deref(), now),
+            Ask::Host { name } => self.host(name, now),
             Ask::Why { url } => match url::parse_seed(url) {
                 Ok(url) => self.why(&url, now).map(|why| Answer::why(&why)),
                 Err(error) => Ok(Answer::Refused(error.to_string())),
@@ -201,6 +207,18 @@ impl Crawl<'_> {
         Ok(Answer::Hosts(hosts, all + others))
     }
 
+    /// One host, if it is known.
+    fn host(&mut self, name: &str, now: Now) -> nephila_store::Result<Answer> {
+        let Some(host) = Host::parse(name) else {
+            return Ok(Answer::Refused(format!("{name:?} is not the name of a host")));
+        };
+        let stored = self.store.host(&host)?;
+        let view = stored.map(|stored| self.agent.stored_host(&stored, now));
+        let hosts: Vec<HostView> = view.or_else(|| self.agent.host(&host, now)).into_iter().collect();
+        let all = hosts.len() as u64;
+        Ok(Answer::Hosts(hosts, all))
+    }
+
     /// Makes sure that the agent knows what is known of a host, the rules of its robots.txt included.
     fn look_at(&mut self, host: &Host, now: Now) -> nephila_store::Result<()> {
         if let Some(stored) = self.store.host(host)? {
@@ -241,6 +259,7 @@ impl Crawl<'_> {
             state,
             found,
             blocked_by,
+            answered_by: None,
             capture: self.captured(capture, whose.flatten()),
         })
     }
@@ -253,7 +272,7 @@ impl Crawl<'_> {
         // One that was moved here is known without its text, and so without how it was found.
         let is_ours = !matches!(known.state, KnownState::Elsewhere { .. });
         let found = is_ours.then(|| FoundBy::new(known.found.how, known.via, known.found.depth));
-        Ok(Why { url: url.to_string(), state, found, blocked_by: None, capture })
+        Ok(Why { url: url.to_string(), state, found, blocked_by: None, answered_by: None, capture })
     }
 
     /// Where an answer is archived that this agent has, or another.

@@ -501,7 +501,7 @@ pub(crate) fn store_options(config: &Config) -> FrontierOptions {
 /// What admission stops at.
 pub(crate) fn store_limits(config: &Config) -> StoreLimits {
     let Settings { max_depth, max_host_pages, max_urls, .. } = config.settings;
-    StoreLimits { max_depth, max_host_pages, max_urls }
+    StoreLimits { max_depth, max_host_pages, max_urls, kept_out_bytes: config.kept_out_bytes }
 }
 
 /// The archive's own form of a pointer.

@@ -289,6 +289,14 @@ impl EmbeddedStore {
         })
     }
 
+    /// Passes on how many URLs of each host are not settled. Says what had to be decided first, or was before.
+    pub fn count_queued(&mut self, each: &mut dyn FnMut(&Host, u64)) -> Result<Admitted> {
+        self.frontier.change(|frontier| {
+            frontier.hosts(&Range::All, &mut |stored| each(&stored.host, stored.queued))?;
+            Ok(frontier.decided())
+        })
+    }
+
     /// Where the history ends: from here on the records have all that they found.
     pub fn history_end(&self) -> Result<u64> {
         Ok(log::first_place(&*self.disk, &self.dir)?.unwrap_or_default())

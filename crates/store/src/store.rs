@@ -8,7 +8,8 @@
 //!   they are, and once it was tried, never. Whether an offer was new may be said late, and is said once.
 //! - A URL that is known and not settled is in exactly one of three places: due, deferred, or taken. What was taken and not
 //!   settled when the process ended is due again, in whatever order.
-//! - A URL that a limit keeps out is not known, and is noted: opened with a higher limit, it is admitted.
+//! - A URL that a limit keeps out is not known, and is noted, as long as there is room for that: opened with a higher limit, it
+//!   is admitted.
 //! - Figures ([`Store::stored`], [`Store::hosts`]) are right when everything is decided, but for two. The URLs of a host that
 //!   are due may be counted too high, by those that were found nearer to a seed or settled while they waited, until the old
 //!   entry is met. The hosts in all may be counted too low while there are very many.
@@ -121,12 +122,18 @@ pub struct StoreLimits {
     pub max_host_pages: u64,
     /// URLs in all.
     pub max_urls: u64,
+    /// Bytes of what these keep out that are noted. In a store that agents share all of it is.
+    pub kept_out_bytes: u64,
 }
 
 impl StoreLimits {
     /// Admission does not stop.
-    pub const NONE: StoreLimits =
-        StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX };
+    pub const NONE: StoreLimits = StoreLimits {
+        max_depth: u16::MAX,
+        max_host_pages: u64::MAX,
+        max_urls: u64::MAX,
+        kept_out_bytes: u64::MAX,
+    };
 }
 
 /// What the store says of a URL that it knows.

@@ -1,16 +1,20 @@
 //! From a host whose turn has come to a request: robots.txt first, its name, its address, its next URL.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::rules::Word;
 use super::shared::SharedAction;
 use super::{Action, Addresses, Agent, Due, FetchId, Flight, NoAddress, Order, Purpose, StopReason, Task};
-use crate::frontier::{Errand, Name, Place};
+use crate::frontier::{Errand, Name, Place, Wait};
 use crate::limits::{ADDRESSES_MAX, TAKEN_MAX, UNSETTLED_MAX};
 use crate::politeness::Turn;
 use crate::record::{Block, Failure, How, LeftOut, Outcome, PageFlags, Record, Settled};
 use crate::time::{Mono, Now};
 use crate::url::{AddressKey, Host, Origin};
+
+/// A host whose pages wait, since too much that was found waits for other sites, is looked at again after this.
+const ROOM_AGAIN: Duration = Duration::from_secs(10);
 
 impl Agent {
     /// Lets every host that may be asked be asked, as far as there is room.
@@ -147,6 +151,11 @@ impl Agent {
                 }
                 Word::Disallowed { line, rule } => {
                     self.turn_down(index, Outcome::Disallowed { line, rule }, now, out);
+                }
+                Word::Allowed if self.is_outbox_full() => {
+                    self.put_back(index, out);
+                    let until = now.mono + ROOM_AGAIN;
+                    return self.bench.put_until(index, Place::Waiting(Wait::Outbox), until);
                 }
                 Word::Allowed => {
                     let Some(due) = self.bench.host_mut(index).head.pop_front() else { return };

@@ -4,7 +4,7 @@
 
 use super::{Action, Agent, Answer, Content, Fetched};
 use crate::assign::partition_of;
-use crate::frontier::{Errand, Place};
+use crate::frontier::{Asker, Errand, Place};
 use crate::limits::ERRANDS_MAX;
 use crate::record::{Failure, Record, RobotsOutcome, RobotsRecord};
 use crate::site::{AgentId, Message, RulesAnswer};
@@ -45,7 +45,12 @@ impl Agent {
     ) {
         let Some(url) = Url::parse(url).ok().and_then(clean) else { return };
         let until = now.mono + self.settings.robots_elsewhere_max;
-        let errand = Errand { origin, url, hops, until, asker: Some(from) };
+        let errand = Errand { origin, url, hops, until, asker: Some(Asker::Agent(from)) };
+        self.take_errand(errand, now, out);
+    }
+
+    /// Takes on what another agent or another site wants.
+    pub(super) fn take_errand(&mut self, errand: Errand, now: Now, out: &mut Vec<Action>) {
         let host = Host::of(&errand.url);
         if !self.site.is_ours(&host) {
             return self.deliver_rules(&errand, Err(Failure::RobotsUnreachable), out);
@@ -73,9 +78,15 @@ impl Agent {
         result: Result<RulesAnswer, Failure>,
         out: &mut Vec<Action>,
     ) {
-        let Some(asker) = errand.asker else { return };
-        let (origin, url, hops) = (errand.origin.clone(), errand.url.to_string(), errand.hops);
-        self.send(asker, Message::Rules { origin, url, hops, result: Box::new(result) }, out);
+        let result = Box::new(result);
+        match errand.asker {
+            Some(Asker::Agent(asker)) => {
+                let (origin, url, hops) = (errand.origin.clone(), errand.url.to_string(), errand.hops);
+                self.send(asker, Message::Rules { origin, url, hops, result }, out);
+            }
+            Some(Asker::Site(call)) => out.push(Action::GiveRules { call, result: Some(result) }),
+            None => {}
+        }
     }
 
     /// A request on behalf of another agent ended.
@@ -134,6 +145,7 @@ impl Agent {
         now: Now,
         out: &mut Vec<Action>,
     ) {
+        self.relay_rules(origin, url, hops, &result, out);
         let Some(home) = self.bench.find(&origin.host) else { return };
         let Ok(url) = Url::parse(url) else { return };
         if self.bench.host(home).place() != Place::Elsewhere {

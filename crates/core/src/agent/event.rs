@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::handover::Cursor;
 use super::shared::{SharedAction, SharedEvent};
-use crate::federation::{Batch, Claim, Release, SiteNumber};
+use super::stopping::StopReason;
+use crate::federation::{AddressesUsed, AskedRules, Batch, Claim, Release, SiteNumber, UrlsBySite};
 use crate::frontier::HostMemo;
 use crate::parse::Link;
 use crate::record::{Block, Failure, How, Record};
 use crate::robots::Directives;
-use crate::site::{AgentId, Message, Moved, Partitions};
+use crate::site::{AgentId, Message, Moved, Partitions, RulesAnswer};
 use crate::time::{Mono, Wall};
 use crate::url::{Host, Url};
 
@@ -114,6 +115,8 @@ pub enum Event {
     Batch {
         /// To be given back with the answer.
         call: u64,
+        /// Which site.
+        site: String,
         /// The URLs.
         batch: Box<Batch>,
     },
@@ -133,6 +136,29 @@ pub enum Event {
         /// What it asks.
         claim: Box<Claim>,
     },
+    /// Another site tells which addresses it uses; to be answered by [`Action::Answer`].
+    Told {
+        /// To be given back with the answer.
+        call: u64,
+        /// Which site.
+        site: String,
+        /// The addresses.
+        used: Box<AddressesUsed>,
+    },
+    /// The answer to [`Action::AskRules`].
+    RulesOfSite {
+        /// As given.
+        call: u64,
+        /// What the server said, or why it said nothing, if the other site says so.
+        result: Option<Box<Result<RulesAnswer, Failure>>>,
+    },
+    /// Another site wants rules that a host of this one has; to be answered by [`Action::GiveRules`].
+    RulesAsked {
+        /// To be given back with the answer.
+        call: u64,
+        /// What it asks.
+        ask: Box<AskedRules>,
+    },
     /// The answer to [`Action::ExportHost`].
     ExportedHost {
         /// As given.
@@ -142,6 +168,13 @@ pub enum Event {
         /// Where to go on, unless this is the end.
         next: Option<Cursor>,
         /// What had to be decided first.
+        decided: Admitted,
+    },
+    /// The answer to [`Action::CountQueued`].
+    CountedQueued {
+        /// The counts.
+        counted: UrlsBySite,
+        /// What had been decided before.
         decided: Admitted,
     },
     /// From the store that agents share.
@@ -287,6 +320,31 @@ pub enum Action {
         /// What is known of the host; nothing if that cannot be said now.
         release: Option<Box<Release>>,
     },
+    /// Tell another site which addresses are in use here. It may get lost.
+    Tell {
+        /// The site.
+        site: SiteNumber,
+        /// The addresses.
+        used: Box<AddressesUsed>,
+    },
+    /// Ask another site for a robots.txt; answered by [`Event::RulesOfSite`], within a time.
+    AskRules {
+        /// The site.
+        site: SiteNumber,
+        /// Which of its agents to ask.
+        gateway: String,
+        /// To be given back with the answer.
+        call: u64,
+        /// What to ask.
+        ask: Box<AskedRules>,
+    },
+    /// Answer [`Event::RulesAsked`].
+    GiveRules {
+        /// As given.
+        call: u64,
+        /// As in [`Event::RulesOfSite`].
+        result: Option<Box<Result<RulesAnswer, Failure>>>,
+    },
     /// Read which URLs of a host are done or were tried, or a part of them; answered by [`Event::ExportedHost`].
     ExportHost {
         /// To be given back with the answer.
@@ -296,6 +354,8 @@ pub enum Action {
         /// Where to go on, unless this is the beginning.
         from: Option<Cursor>,
     },
+    /// Count the URLs of all hosts that are not settled; answered by [`Event::CountedQueued`].
+    CountQueued(UrlsBySite),
     /// To the store that agents share.
     Shared(SharedAction),
     /// Everything is settled: end the run.
@@ -594,96 +654,4 @@ pub enum Control {
     Forget(AgentId),
     /// Settle what is in flight and end.
     Stop(StopReason),
-}
-
-/// Why a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StopReason {
-    /// Every URL is settled.
-    Finished,
-    /// URLs wait, and none is due soon.
-    Waiting,
-    /// `--max-pages`.
-    MaxPages,
-    /// `--max-bytes`.
-    MaxBytes,
-    /// `--max-time`.
-    MaxTime,
-    /// Every URL that was admitted is settled, and `--max-urls` kept others out.
-    MaxUrls,
-    /// No seed gave an answer.
-    NoSeed,
-    /// `nephila stop`.
-    Stopped,
-    /// Ctrl-C.
-    Interrupted,
-    /// SIGTERM.
-    Terminated,
-    /// The disk is full.
-    DiskFull,
-    /// Another process goes on as this agent of its site.
-    Replaced,
-    /// Something broke.
-    Error,
-}
-
-impl StopReason {
-    /// All of them.
-    pub const ALL: [StopReason; 13] = {
-        use StopReason::*;
-        [
-            Finished,
-            Waiting,
-            MaxPages,
-            MaxBytes,
-            MaxTime,
-            MaxUrls,
-            NoSeed,
-            Stopped,
-            Interrupted,
-            Terminated,
-            DiskFull,
-            Replaced,
-            Error,
-        ]
-    };
-
-    /// The reason of this name.
-    pub fn named(name: &str) -> Option<StopReason> {
-        StopReason::ALL.into_iter().find(|reason| reason.name() == name)
-    }
-
-    /// The name in `--json` and logs.
-    pub fn name(self) -> &'static str {
-        use StopReason::*;
-        match self {
-            Finished => "finished",
-            Waiting => "waiting",
-            MaxPages => "max-pages",
-            MaxBytes => "max-bytes",
-            MaxTime => "max-time",
-            MaxUrls => "max-urls",
-            NoSeed => "no-seed",
-            Stopped => "stopped",
-            Interrupted => "interrupted",
-            Terminated => "terminated",
-            DiskFull => "disk-full",
-            Replaced => "replaced",
-            Error => "error",
-        }
-    }
-
-    /// The exit code of the process.
-    pub fn exit_code(self) -> u8 {
-        use StopReason::*;
-        match self {
-            Finished | MaxPages | MaxBytes | MaxTime => 0,
-            Error | Replaced => 1,
-            Waiting | Stopped => 3,
-            MaxUrls | DiskFull => 4,
-            NoSeed => 5,
-            Interrupted => 130,
-            Terminated => 143,
-        }
-    }
 }

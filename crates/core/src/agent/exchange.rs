@@ -14,14 +14,17 @@ use std::time::Duration;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::abroad::Abroad;
 use super::claims::Claims;
 use super::dispatch::unasked;
+use super::neighbours::Neighbours;
+use super::outgoing::Outgoing;
 use super::returning::Returning;
 use super::{Action, Agent, Due, Ticket};
 use crate::federation::{Batch, Federation, SiteEntry, SiteNumber};
 use crate::frontier::{Place, Wait};
 use crate::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX, UNSETTLED_MAX};
-use crate::record::{Arrived, Found, How, LeftOut, Outcome, Record};
+use crate::record::{Arrived, Found, How, LeftOut, Outcome, Record, site_page};
 use crate::time::{Mono, Now};
 use crate::url::{CleanUrl, Host, Url, clean};
 
@@ -72,10 +75,16 @@ struct Route {
     failures: u32,
     /// The gateway that is asked: another one after each failure.
     gateway: usize,
-    /// URLs that it has taken in this run.
+    /// URLs that it has taken in this run,
     taken: u64,
-    /// Nothing is sent before, since the last was not taken.
+    /// that it has sent,
+    received: u64,
+    /// and those of them that it may not send.
+    refused: u64,
+    /// Nothing is sent before, since the last was not taken,
     not_before: Mono,
+    /// or since it has had its part.
+    paced_until: Mono,
 }
 
 impl Route {
@@ -99,7 +108,8 @@ impl Route {
 
     fn next_wake(&self) -> Option<Mono> {
         let waits = self.sent.is_none() && !(self.filling.is_empty() && self.loose.is_empty());
-        let at = if self.is_full() { self.not_before } else { self.goes_at?.max(self.not_before) };
+        let from = self.not_before.max(self.paced_until);
+        let at = if self.is_full() { from } else { self.goes_at?.max(from) };
         waits.then_some(at)
     }
 
@@ -124,6 +134,14 @@ pub struct OtherSite {
     pub is_reached: Option<bool>,
     /// URLs that it has taken from this agent in this run.
     pub taken: u64,
+    /// URLs that wait for it with this agent.
+    pub waiting: u64,
+    /// So many wait that pages wait, too, or what is found for it is dropped; with another agent of this site, perhaps.
+    pub is_full: bool,
+    /// URLs that it has sent to this agent in this run,
+    pub received: u64,
+    /// and those of them that it may not send.
+    pub refused: u64,
     /// When it is tried again, in seconds, if it did not take the last.
     pub again_s: Option<f64>,
 }
@@ -137,6 +155,9 @@ pub(super) struct Exchange {
     posts: u64,
     /// Who waits until what came from another site is durable.
     calls: BTreeMap<Ticket, u64>,
+    pub(super) outgoing: Outgoing,
+    pub(super) abroad: Abroad,
+    pub(super) neighbours: Neighbours,
     pub(super) returning: Returning,
     pub(super) claims: Claims,
 }
@@ -144,8 +165,18 @@ pub(super) struct Exchange {
 impl Exchange {
     fn new(federation: Federation) -> Exchange {
         let routes = federation.sites().map(|_| Route::default()).collect();
-        let (returning, claims) = (Returning::default(), Claims::default());
-        Exchange { federation, routes, posts: 0, calls: BTreeMap::new(), returning, claims }
+        let outgoing = Outgoing::new(federation.sites().len());
+        Exchange {
+            federation,
+            routes,
+            posts: 0,
+            calls: BTreeMap::new(),
+            outgoing,
+            abroad: Abroad::default(),
+            neighbours: Neighbours::default(),
+            returning: Returning::default(),
+            claims: Claims::default(),
+        }
     }
 }
 
@@ -236,10 +267,15 @@ impl Agent {
     pub(super) fn tend_exchange(&mut self, now: Now, out: &mut Vec<Action>) {
         self.tend_returning(now, out);
         self.tend_claims(now, out);
+        self.tend_outgoing(now, out);
+        self.tend_neighbours(now, out);
+        let rate = self.settings.send_rate;
         let Some(Exchange { federation, routes, posts, .. }) = self.exchange.as_deref_mut() else { return };
         if self.ended {
             return;
         }
+        let me = federation.me();
+        let others = federation.sites().filter(|(site, entry)| *site != me && !entry.is_gone).count();
         for ((site, entry), route) in federation.sites().zip(routes) {
             route.gather(now.mono);
             if route.next_wake().is_none_or(|at| at > now.mono) {
@@ -250,10 +286,24 @@ impl Agent {
             (route.bytes, route.goes_at, route.went) = (0, None, now.mono);
             let loose: Vec<Found> = route.loose.drain(..route.loose.len().min(POST_URLS_MAX)).collect();
             let found = parcels.iter().map(|(_, due)| found_of(due)).chain(loose.iter().cloned()).collect();
+            route.paced_until = now.mono + pace(rate, others, parcels.len() + loose.len());
             let batch = Box::new(Batch { list: federation.list(), found });
             route.sent = Some(Sent { post: *posts, parcels, loose });
-            let gateway = entry.gateways.get(route.gateway % entry.gateways.len().max(1)).cloned();
+            let gateway = gateway_of(entry, route);
             out.push(Action::Post { site, gateway: gateway.unwrap_or_default(), post: *posts, batch });
+        }
+    }
+
+    /// Where a site is reached, as far as is known.
+    pub(super) fn gateway_of(&self, site: SiteNumber) -> Option<String> {
+        let Exchange { federation, routes, .. } = self.exchange.as_deref()?;
+        gateway_of(federation.site(site), routes.get(site.index())?)
+    }
+
+    /// It was not reached there.
+    pub(super) fn try_another_gateway(&mut self, site: SiteNumber) {
+        if let Some(exchange) = self.exchange.as_deref_mut() {
+            exchange.routes[site.index()].gateway += 1;
         }
     }
 
@@ -264,14 +314,20 @@ impl Agent {
     }
 
     /// The sites of the federation.
-    pub(super) fn other_sites(&self, now: Now) -> Vec<OtherSite> {
-        let Some(Exchange { federation, routes, .. }) = self.exchange.as_deref() else { return Vec::new() };
+    pub fn other_sites(&self, now: Now) -> Vec<OtherSite> {
+        let Some(Exchange { federation, routes, outgoing, .. }) = self.exchange.as_deref() else {
+            return Vec::new();
+        };
         let view = |((number, site), route): ((SiteNumber, &SiteEntry), &Route)| OtherSite {
             name: site.name.clone(),
             is_home: number == federation.me(),
             is_gone: site.is_gone,
             is_reached: (route.failures > 0 || route.taken > 0).then_some(route.failures == 0),
             taken: route.taken,
+            waiting: outgoing.waiting(number),
+            is_full: outgoing.is_full(number),
+            received: route.received,
+            refused: route.refused,
             again_s: (route.failures > 0).then(|| route.not_before.since(now.mono).as_secs_f64()),
         };
         federation.sites().zip(routes).map(view).collect()
@@ -328,9 +384,9 @@ impl Agent {
         }
     }
 
-    /// URLs that another site has found, and that are ours as far as it knows. What is not, or not in our scope, is left out:
-    /// the other site need not be trusted.
-    pub(super) fn on_batch(&mut self, call: u64, batch: Batch, out: &mut Vec<Action>) {
+    /// URLs that another site has found, and that are ours as far as it knows. What is not, or not in our scope, or not for that
+    /// site to send, is left out: the other site need not be trusted.
+    pub(super) fn on_batch(&mut self, call: u64, site: &str, batch: Batch, out: &mut Vec<Action>) {
         let federation = self.exchange.as_ref().map(|exchange| &exchange.federation);
         let is_our_list = federation.is_some_and(|federation| federation.list() == batch.list);
         // One that was never let into its site would keep it to itself.
@@ -341,11 +397,15 @@ impl Agent {
         if !is_our_list || is_out || self.unsettled.len() >= UNSETTLED_MAX {
             return out.push(Action::Answer { call, taken: false });
         }
-        let mut found: Vec<Found> = Vec::with_capacity(batch.found.len());
+        let sender = federation.and_then(|federation| federation.find(site));
+        let Some(sender) = sender else { return out.push(Action::Answer { call, taken: false }) };
+        let (mut found, mut refused) = (Vec::with_capacity(batch.found.len()), 0);
         for mut one in batch.found.into_iter().take(POST_URLS_MAX + POSTED_OF_HOST_MAX) {
             let Some(url) = Url::parse(&one.url).ok().and_then(clean) else { continue };
             let (host, url) = (Host::of(&url), CleanUrl::from(url));
-            if self.other_site(&host).is_none() && self.may_follow(&url, &mut LeftOut::default()) {
+            if !self.may_send(sender, &host) {
+                refused += 1;
+            } else if self.other_site(&host).is_none() && self.may_follow(&url, &mut LeftOut::default()) {
                 // The user has named it elsewhere: that does not widen the scope here.
                 one.how = if one.how == How::Seed { How::Link } else { one.how };
                 // Then we may have given it to the site that it belonged to.
@@ -353,15 +413,25 @@ impl Agent {
                 found.push(Found { url: url.into(), ..one });
             }
         }
+        if let Some(exchange) = &mut self.exchange {
+            let route = &mut exchange.routes[sender.index()];
+            route.received += (refused + found.len()) as u64;
+            route.refused += refused as u64;
+        }
         if found.is_empty() {
             return out.push(Action::Answer { call, taken: true });
         }
-        let pages = vec![(None, found.len() as u32)];
-        let record = Record::Arrived(Arrived { from: self.site.me(), found, pages });
+        let pages = vec![(Some(site_page(site)), found.len() as u32)];
+        let site = Some(site.to_owned());
+        let record = Record::Arrived(Arrived { from: self.site.me(), site, found, pages });
         let ticket = self.write(record, None, None, out);
         if let Some(exchange) = &mut self.exchange {
             exchange.calls.insert(ticket, call);
         }
+    }
+
+    fn may_send(&self, site: SiteNumber, host: &Host) -> bool {
+        self.exchange.as_ref().is_none_or(|exchange| exchange.federation.site(site).may_send(host))
     }
 
     /// A record is durable, or will never be.
@@ -369,6 +439,16 @@ impl Agent {
         let call = self.exchange.as_mut().and_then(|exchange| exchange.calls.remove(&ticket));
         out.extend(call.map(|call| Action::Answer { call, taken }));
     }
+}
+
+fn gateway_of(entry: &SiteEntry, route: &Route) -> Option<String> {
+    entry.gateways.get(route.gateway % entry.gateways.len().max(1)).cloned()
+}
+
+/// How long a site that was sent so many URLs gets no more, if all sites together may get so many a second.
+fn pace(rate: Option<u64>, sites: usize, urls: usize) -> Duration {
+    let Some(rate) = rate.filter(|rate| *rate > 0) else { return Duration::ZERO };
+    Duration::from_secs_f64((urls * sites) as f64 / rate as f64)
 }
 
 fn found_of(due: &Due) -> Found {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::site::{Peer, Reply, Site};
 use super::{Action, Agent, Recipient, Ticket};
-use crate::limits::AGENTS_MAX;
+use crate::limits::{AGENTS_MAX, SITES_MAX};
 use crate::record::{Found, How, Record};
 use crate::site::{AgentId, Greeting, Member, Members, Message, Partitions, SiteSettings, Token};
 use crate::time::{Mono, Now};
@@ -145,7 +145,7 @@ impl Agent {
     fn beat(&mut self, now: Now, out: &mut Vec<Action>) {
         let (members, wishes) = (self.site.members.digest(), self.site.wishes.digest());
         let (run, holds, figures) = (self.runs, self.site.holds, self.figures());
-        let beat = Message::Beat { run, members, wishes, holds, figures };
+        let beat = Message::Beat { run, members, wishes, holds, figures, full: self.full_sites() };
         self.site.beats += 1;
         if self.site.beats.is_multiple_of(BEATS_TO_GONE) {
             // They may be at work all the same, and not know of it.
@@ -358,9 +358,12 @@ impl Agent {
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
             Message::Claim { call, claim } => self.on_claim_message(from, call, *claim, out),
             Message::Release { call, release } => self.on_release(call, release, out),
-            Message::Beat { run, members, wishes, holds, figures } => {
+            Message::Used { site, addresses } => self.on_used(site, &addresses, now),
+            Message::Beat { run, members, wishes, holds, figures, mut full } => {
                 self.site.figures.insert(from, figures);
                 let peer = self.site.peers.entry(from).or_default();
+                full.truncate(SITES_MAX);
+                peer.full = full;
                 peer.said = Some((run, holds));
                 let asks = peer.said != peer.known;
                 if members != self.site.members.digest() {

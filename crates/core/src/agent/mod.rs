@@ -10,6 +10,7 @@
 //! - *Each [`Event::Fetched`] leads to exactly one [`Action::Write`] that names its fetch.*
 //! - *Links of a page are offered to the sieve only after the page's record is durable.*
 
+mod abroad;
 mod away;
 mod claims;
 mod dispatch;
@@ -21,7 +22,9 @@ mod keeper;
 mod lease;
 mod members;
 mod namesakes;
+mod neighbours;
 mod outbox;
+mod outgoing;
 mod post;
 mod recovery;
 mod returning;
@@ -30,6 +33,7 @@ mod settle;
 mod shared;
 mod site;
 mod status;
+mod stopping;
 mod takeover;
 mod terms;
 #[cfg(test)]
@@ -44,6 +48,7 @@ use std::time::Duration;
 use self::away::Away;
 use self::exchange::Exchange;
 use self::site::Site;
+use self::stopping::Stopping;
 use crate::frontier::{Alarm, Errand, HostState, Place, Wait, Workbench};
 use crate::politeness::{self, Gates, Jitter};
 use crate::record::{Block, Found, How, Outcome, Record, RobotsOutcome, Settled};
@@ -61,11 +66,8 @@ pub use namesakes::{Between, Namesakes};
 pub use shared::{SharedAction, SharedEvent};
 pub use site::{Acquaintance, Differing, MemberView, OtherSite, SiteView, Standing};
 pub use status::*;
+pub use stopping::StopReason;
 pub use view::RobotsView;
-
-/// When nothing is due for this long, what was offered and not decided is decided: it may cost a store seconds, and something new
-/// may be among it.
-const IDLE_MIN: Duration = Duration::from_secs(5);
 
 /// A request in flight.
 #[derive(Debug)]
@@ -86,14 +88,6 @@ enum Task {
     },
     /// A robots.txt for a host of another agent.
     ForAnother(Errand),
-}
-
-/// The wish to end, and until when what is in flight may go on.
-#[derive(Clone, Copy, Debug)]
-struct Stopping {
-    reason: StopReason,
-    deadline: Mono,
-    abandoned: bool,
 }
 
 /// One agent. See the module's documentation.
@@ -337,12 +331,19 @@ impl Agent {
             Event::Reread { records, next } => self.on_reread(records, next, now, out),
             Event::LookedBack { asked, looked, next } => self.on_looked_back(asked, looked, next, now, out),
             Event::Posted { post, taken } => self.on_posted(post, taken, now, out),
-            Event::Batch { call, batch } => self.on_batch(call, *batch, out),
+            Event::Batch { call, site, batch } => self.on_batch(call, &site, *batch, out),
             Event::Claimed { call, release } => self.on_claimed(call, release, now, out),
             Event::Claim { call, site, claim } => self.on_claim(call, &site, *claim, now, out),
+            Event::Told { call, site, used } => self.on_told(call, &site, *used, now, out),
+            Event::RulesOfSite { call, result } => self.on_rules_of_site(call, result, now, out),
+            Event::RulesAsked { call, ask } => self.on_rules_asked(call, *ask, now, out),
             Event::ExportedHost { call, moved, next, decided } => {
                 self.on_admitted(decided, now);
                 self.on_exported_host(call, moved, next, now, out);
+            }
+            Event::CountedQueued { counted, decided } => {
+                self.on_admitted(decided, now);
+                self.on_counted_queued(&counted);
             }
             Event::Shared(event) => self.on_shared(event, now, out),
             Event::Wake => {}
@@ -377,6 +378,7 @@ impl Agent {
         self.over.depth += admitted.over.depth;
         self.over.host += admitted.over.host;
         self.over.urls += admitted.over.urls;
+        self.count_outgoing(&admitted);
         for (name, new) in admitted.new {
             self.totals.known_urls += new;
             self.queue += new as i64;
@@ -422,6 +424,7 @@ impl Agent {
     ) {
         let Some(of) = self.unsettled.remove(&ticket) else { return };
         self.totals.count(&record);
+        self.count_outgoing_in(&record);
         if let Some(index) = of {
             self.bench.host_mut(index).held -= 1;
         }
@@ -477,13 +480,6 @@ impl Agent {
         }
     }
 
-    fn stop(&mut self, reason: StopReason, now: Now) {
-        if self.stopping.is_none() {
-            let deadline = now.mono + self.settings.stop_grace;
-            self.stopping = Some(Stopping { reason, deadline, abandoned: false });
-        }
-    }
-
     /// Hands a record out to be written. `of` is the host that is to be told when it is durable.
     fn write(
         &mut self,
@@ -493,6 +489,7 @@ impl Agent {
         out: &mut Vec<Action>,
     ) -> Ticket {
         self.divert(&mut record);
+        self.drop_outgoing(&mut record);
         if let Record::Settled(settled) = &mut record {
             self.answered_unsettled += u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
             self.allow_for_others(&mut settled.outcome);
@@ -636,54 +633,6 @@ impl Agent {
     fn watch_gate(&mut self, address: AddressKey, now: Now) {
         if let Some(at) = self.gates.wants_alarm(address, &self.settings, now.mono) {
             self.bench.set_gate_alarm(address, at);
-        }
-    }
-
-    /// Ends the run when there is nothing left to do, or no longer any wish to.
-    fn end_if_done(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.ended || !self.flights.is_empty() || !self.unsettled.is_empty() || self.admitting > 0 {
-            return;
-        }
-        let reason = match self.stopping {
-            Some(stopping) if self.is_leaving() && now.mono < stopping.deadline => return,
-            Some(stopping) => stopping.reason,
-            None if self.paused || !self.site.is_alone() => return,
-            None => {
-                let counts = self.bench.counts();
-                if counts.ready + counts.resolving > 0 || self.resolving > 0 {
-                    return;
-                }
-                let max_wait = self.settings.max_wait;
-                let next = [self.bench.next_alarm(), self.away.wake()].into_iter().flatten().min();
-                let is_due_in = |wait| next.is_some_and(|at| at <= now.mono + wait);
-                if self.away.wanted || is_due_in(max_wait.min(IDLE_MIN)) {
-                    return;
-                }
-                if self.undecided > 0 {
-                    // One of them may be new.
-                    self.admitting += 1;
-                    out.push(Action::Decide);
-                    return;
-                }
-                if is_due_in(max_wait) {
-                    return;
-                }
-                self.reason_for_the_end()
-            }
-        };
-        self.ended = true;
-        out.push(Action::End(reason));
-    }
-
-    fn reason_for_the_end(&self) -> StopReason {
-        if self.totals.pages == 0 {
-            StopReason::NoSeed
-        } else if self.queue > 0 {
-            StopReason::Waiting
-        } else if self.over.urls > 0 {
-            StopReason::MaxUrls
-        } else {
-            StopReason::Finished
         }
     }
 }

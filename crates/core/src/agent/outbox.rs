@@ -335,7 +335,7 @@ impl Agent {
         }
         let counts = pages.iter().map(|page| (page.via.clone(), page.found.len() as u32)).collect();
         let found = pages.into_iter().flat_map(|page| page.found).collect();
-        let record = Record::Arrived(Arrived { from, found, pages: counts });
+        let record = Record::Arrived(Arrived { from, site: None, found, pages: counts });
         let ticket = self.write(record, None, None, out);
         self.site.replies.insert(ticket, Reply::Delivered(from, batch));
     }

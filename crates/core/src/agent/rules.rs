@@ -358,6 +358,9 @@ impl Agent {
         now: Now,
         out: &mut Vec<Action>,
     ) {
+        if let Some(site) = self.other_site(&Host::of(&target)) {
+            return self.ask_site(home, origin, (target, hops), site, now, out);
+        }
         if !self.site.is_ours(&Host::of(&target)) {
             return self.ask_another(home, origin, (target, hops), now, out);
         }

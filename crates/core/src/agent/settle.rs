@@ -27,9 +27,10 @@ impl Agent {
         let index = flight.host;
         let contacted: Vec<AddressKey> = fetched.contacted.iter().map(|ip| AddressKey::of(*ip)).collect();
         for address in &flight.gates {
-            let asked = contacted.contains(address);
-            self.gates.release(*address, asked, fetched.ended, self.settings.ip_delay);
+            let (asked, delay) = (contacted.contains(address), self.ip_delay_at(*address, now.mono));
+            self.gates.release(*address, asked, fetched.ended, delay);
         }
+        self.note_used(&contacted, now.mono);
         if fetched.result.is_ok() {
             let host = self.bench.host_mut(index);
             host.responded(fetched.ended.since(fetched.started), self.settings.request_timeout);

@@ -46,6 +46,8 @@ pub(super) struct Peer {
     pub(super) known: Option<(u64, u64)>,
     /// The partitions of which it has something.
     pub(super) has: Partitions,
+    /// Sites for which too much waits with it.
+    pub(super) full: Vec<u16>,
 }
 
 impl Peer {
@@ -299,6 +301,13 @@ impl Site {
         }
         let heard = self.peers.get(&id).and_then(|peer| peer.heard);
         heard.is_some_and(|heard| now.since(heard) < WELL) && !self.members.is_gone(id)
+    }
+
+    /// Sites for which too much waits with other agents.
+    pub(super) fn full_elsewhere(&self, now: Mono) -> impl Iterator<Item = u16> {
+        let well =
+            self.peers.iter().filter(move |(id, peer)| !peer.full.is_empty() && self.is_well(**id, now));
+        well.flat_map(|(_, peer)| peer.full.iter().copied())
     }
 
     pub(super) fn is_gone(&self, id: AgentId) -> bool {

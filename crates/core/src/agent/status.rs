@@ -19,6 +19,10 @@ pub struct Totals {
     pub disallowed: u64,
     /// URLs of other sites that these have written down.
     pub sent: u64,
+    /// URLs that other sites have sent.
+    pub received: u64,
+    /// URLs of other sites that were found and left out, since too many waited.
+    pub dropped: u64,
     /// Hosts that were other sites' and are ours by a later list.
     pub claimed: u64,
     /// Attempts that will be followed by another.
@@ -55,6 +59,8 @@ impl Totals {
         self.failed += other.failed;
         self.disallowed += other.disallowed;
         self.sent += other.sent;
+        self.received += other.received;
+        self.dropped += other.dropped;
         self.claimed += other.claimed;
         self.retries += other.retries;
         self.bytes += other.bytes;
@@ -87,6 +93,8 @@ impl Totals {
             failed: self.failed.saturating_sub(earlier.failed),
             disallowed: self.disallowed.saturating_sub(earlier.disallowed),
             sent: self.sent.saturating_sub(earlier.sent),
+            received: self.received.saturating_sub(earlier.received),
+            dropped: self.dropped.saturating_sub(earlier.dropped),
             claimed: self.claimed.saturating_sub(earlier.claimed),
             retries: self.retries.saturating_sub(earlier.retries),
             bytes: self.bytes.saturating_sub(earlier.bytes),
@@ -131,6 +139,7 @@ impl Totals {
                 self.bytes += settled.bytes;
                 self.out_of_scope += u64::from(settled.left_out.scope);
                 self.traps += u64::from(settled.left_out.traps);
+                self.dropped += u64::from(settled.left_out.outbox);
                 self.requests += u64::from(settled.asked);
                 match &settled.outcome {
                     Outcome::Answered { status } => {
@@ -158,6 +167,7 @@ impl Totals {
                 }
             }
             Record::Claimed { .. } => self.claimed += 1,
+            Record::Arrived(arrived) if arrived.site.is_some() => self.received += arrived.found.len() as u64,
             // Failures with a request are counted with the record of the request.
             Record::Host(HostRecord {
                 failure: Some(failure @ (Failure::NoSuchName | Failure::Dns)),
@@ -199,6 +209,8 @@ pub struct HostCounts {
     pub outgoing: u64,
     /// They were another site's, which has to say what it knows before they are asked.
     pub claimed: u64,
+    /// Their pages wait until there is room for what they link to on the way to other sites.
+    pub held_up: u64,
     /// Not in memory: nothing waits for them, or there is no room for them yet.
     pub away: u64,
 }
@@ -207,7 +219,8 @@ impl HostCounts {
     /// How many hosts that are in all.
     pub fn sum(&self) -> u64 {
         let HostCounts { idle, ready, fetching, delay, address, resolving, .. } = self;
-        let HostCounts { robots, backing_off, retrying, blocked, leaving, outgoing, away, .. } = self;
+        let HostCounts { robots, backing_off, retrying, blocked, .. } = self;
+        let HostCounts { leaving, outgoing, claimed, held_up, away, .. } = self;
         idle + ready
             + fetching
             + delay
@@ -219,6 +232,8 @@ impl HostCounts {
             + blocked
             + leaving
             + outgoing
+            + claimed
+            + held_up
             + away
     }
 
@@ -236,6 +251,8 @@ impl HostCounts {
         self.blocked += other.blocked;
         self.leaving += other.leaving;
         self.outgoing += other.outgoing;
+        self.claimed += other.claimed;
+        self.held_up += other.held_up;
         self.away += other.away;
     }
 }
@@ -249,6 +266,10 @@ pub struct Status {
     pub hosts: HostCounts,
     /// URLs known and not settled.
     pub queue: u64,
+    /// Those of them that wait for other sites.
+    pub outgoing: u64,
+    /// So many wait for one of those that pages wait, too, or what is found for it is dropped.
+    pub outbox_full: bool,
     /// Hosts that were given up.
     pub given_up: u64,
     /// Until the next host may be asked, when none can be now.
@@ -271,6 +292,8 @@ impl Status {
         self.totals.add(&other.totals);
         self.hosts.add(&other.hosts);
         self.queue += other.queue;
+        self.outgoing += other.outgoing;
+        self.outbox_full |= other.outbox_full;
         self.given_up += other.given_up;
         self.next_due_s = [self.next_due_s, other.next_due_s].into_iter().flatten().min_by(f64::total_cmp);
         self.in_flight += other.in_flight;

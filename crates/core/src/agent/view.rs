@@ -41,6 +41,8 @@ impl Agent {
             },
             hosts: HostCounts { away: self.hosts.saturating_sub(self.bench.len() as u64), ..counts },
             queue: self.waiting_urls(),
+            outgoing: self.outgoing_urls().0,
+            outbox_full: self.is_any_outbox_full(),
             given_up: self.given_up,
             next_due_s: next_due.map(|at| at.since(now.mono).as_secs_f64()),
             in_flight: self.flights.len(),

@@ -57,6 +57,8 @@ pub enum Wait {
     Exchange,
     /// Another site, whose it was, to say what it knows.
     Claim,
+    /// Room for what its pages link to on the way to other sites.
+    Outbox,
 }
 
 impl Place {
@@ -66,7 +68,9 @@ impl Place {
             Place::Idle
             | Place::Blocked
             | Place::Leaving
-            | Place::Waiting(Wait::Retry | Wait::BackOff | Wait::Exchange | Wait::Claim) => true,
+            | Place::Waiting(Wait::Retry | Wait::BackOff | Wait::Exchange | Wait::Claim | Wait::Outbox) => {
+                true
+            }
             Place::Ready
             | Place::Taking
             | Place::Resolving
@@ -94,6 +98,7 @@ impl Place {
             Place::Leaving => &mut counts.leaving,
             Place::Outgoing | Place::Waiting(Wait::Exchange) => &mut counts.outgoing,
             Place::Waiting(Wait::Claim) => &mut counts.claimed,
+            Place::Waiting(Wait::Outbox) => &mut counts.held_up,
         }
     }
 
@@ -113,6 +118,7 @@ impl Place {
             Place::Leaving => "leaving",
             Place::Outgoing | Place::Waiting(Wait::Exchange) => "outgoing",
             Place::Waiting(Wait::Claim) => "claimed",
+            Place::Waiting(Wait::Outbox) => "held_up",
         }
     }
 }
@@ -221,8 +227,17 @@ pub struct Errand {
     pub hops: u8,
     /// Nobody waits for the answer after this.
     pub until: Mono,
-    /// The agent that it is for, if that is another one.
-    pub asker: Option<AgentId>,
+    /// Whom it is for, if not for a host of this agent.
+    pub asker: Option<Asker>,
+}
+
+/// Who wants rules that a host has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Another agent of the site.
+    Agent(AgentId),
+    /// Another site, by this call.
+    Site(u64),
 }
 
 /// The last few URLs of a host that something happened to. Few hosts have any.

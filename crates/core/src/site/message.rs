@@ -29,6 +29,8 @@ pub enum Message {
         holds: u64,
         /// How far it has come.
         figures: Figures,
+        /// Sites of the federation, by their place in the list, for which too much waits with it.
+        full: Vec<u16>,
     },
     /// Its list of members.
     Members(Members),
@@ -144,6 +146,13 @@ pub enum Message {
         call: u64,
         /// What it asks.
         claim: Box<Claim>,
+    },
+    /// Another site, by its place in the list, has asked these addresses lately.
+    Used {
+        /// The site.
+        site: u16,
+        /// The addresses.
+        addresses: Vec<AddressKey>,
     },
     /// The answer to [`Message::Claim`].
     Release {

@@ -26,8 +26,7 @@ const NEW_PERCENT: u64 = 30;
 const SERVERS: usize = 6;
 /// How long batches may have to wait for a slot that moves.
 const MOVE_TIME_MAX: Duration = Duration::from_secs(600);
-const NO_LIMITS: StoreLimits =
-    StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX };
+const NO_LIMITS: StoreLimits = StoreLimits::NONE;
 
 /// How the experiment is done.
 #[derive(Clone, Debug)]
@@ -200,7 +199,7 @@ fn settled(url: String, depth: u16, found_in: u64) -> Settled {
         capture: Some(Pointer { shard: 1, file: 1_234, offset: 123_456_789, length: 12_345 }),
         flags: PageFlags::default(),
         found: Vec::new(),
-        left_out: LeftOut { scope: 20, traps: 0 },
+        left_out: LeftOut { scope: 20, ..LeftOut::default() },
     }
 }
 

@@ -207,6 +207,15 @@ impl Sites {
         self.statuses().into_iter().filter_map(total).sum()
     }
 
+    /// How many sites say that a URL was fetched, and how many of these because another one says so.
+    pub(crate) fn fetched(&self, url: &str) -> (usize, usize) {
+        let request = Request::Why { url: url.to_owned() };
+        let why = |site: &Agents| site.running().find_map(|index| site.ask(index, &request));
+        let fetched = self.sites.iter().filter_map(why).filter(|why| why["state"] == "fetched");
+        let by_others = fetched.map(|why| usize::from(why["answered_by"].is_string()));
+        by_others.fold((0, 0), |(all, others), by_other| (all + 1, others + by_other))
+    }
+
     /// Has all agents end in order; says which did not.
     pub(crate) fn end(&mut self) -> anyhow::Result<Vec<String>> {
         let mut disorderly = Vec::new();

@@ -24,6 +24,10 @@ pub(super) struct Begin<'a> {
     pub(super) address: IpAddr,
     /// It is for rules, not for a page.
     pub(super) for_rules: bool,
+    /// Which site asks. What it knows of an address others do not know,
+    pub(super) site: usize,
+    /// but for how many they are that use it.
+    pub(super) sites: u32,
 }
 
 struct Fact {
@@ -57,6 +61,8 @@ struct Address {
     /// Hosts that were busy in this life, and until when.
     busy: BTreeMap<String, Mono>,
     closed: Vec<(Exchange, Level, Mono)>,
+    /// Others use it too, and it is left alone for longer.
+    shared_until: Mono,
 }
 
 /// What a host has asked for, by what is remembered of it.
@@ -72,9 +78,10 @@ struct Wishes {
 pub(super) struct Polite {
     settings: Settings,
     hosts: BTreeMap<String, Host>,
-    addresses: BTreeMap<IpAddr, Address>,
+    /// By the site that asks them.
+    addresses: BTreeMap<(usize, IpAddr), Address>,
     /// Where each request was made that was answered,
-    asked: BTreeMap<Exchange, (String, IpAddr)>,
+    asked: BTreeMap<Exchange, (String, (usize, IpAddr))>,
     /// and those of which the kernel has the record and a power cut may take it.
     of_kernel: BTreeSet<Exchange>,
     blocked: BTreeMap<String, Level>,
@@ -115,12 +122,12 @@ impl Polite {
     pub(super) fn begins(&mut self, plan: &Plan, begin: &Begin<'_>, now: Mono) -> Result<(), String> {
         let judged = self.judge(plan, begin, now);
         self.hosts.entry(begin.host.to_owned()).or_default().in_flight += 1;
-        self.addresses.entry(begin.address).or_default().in_flight += 1;
+        self.addresses.entry((begin.site, begin.address)).or_default().in_flight += 1;
         judged
     }
 
     fn judge(&mut self, plan: &Plan, begin: &Begin<'_>, now: Mono) -> Result<(), String> {
-        let Begin { host: name, url, address, for_rules } = *begin;
+        let Begin { host: name, url, address, for_rules, site, .. } = *begin;
         let wishes = self.wishes(name);
         let delay = self.least(wishes.delay);
         let host = self.hosts.entry(name.to_owned()).or_default();
@@ -135,14 +142,14 @@ impl Polite {
         if self.blocked.contains_key(name) {
             return Err(format!("{url} was asked for although {name} is blocked"));
         }
-        self.address_begins(url, address, now)?;
+        self.address_begins(url, (site, address), now)?;
         if !for_rules {
             self.page_begins(plan, name, url, now)?;
         }
         Ok(())
     }
 
-    fn address_begins(&mut self, url: &str, ip: IpAddr, now: Mono) -> Result<(), String> {
+    fn address_begins(&mut self, url: &str, (site, ip): (usize, IpAddr), now: Mono) -> Result<(), String> {
         if !matches!(ip, IpAddr::V4(v4) if v4.octets()[..3] == [93, 184, 216]) {
             return Err(format!("{url} was asked for at {ip}, which is private"));
         }
@@ -150,11 +157,12 @@ impl Polite {
             return Ok(());
         }
         let delay = self.least(self.settings.ip_delay);
-        let address = self.addresses.entry(ip).or_default();
+        let address = self.addresses.entry((site, ip)).or_default();
         if address.in_flight >= self.settings.ip_parallel {
             return Err(format!("{url} was asked for while {ip} still answered"));
         }
         let earliest = address.last_end.map_or(Mono(0), |end| end + delay);
+        let earliest = earliest.max(address.shared_until);
         let earliest = address.closed.iter().fold(earliest, |earliest, (_, _, until)| earliest.max(*until));
         if now < earliest {
             return Err(format!("{url} was asked for {:?} too early for {ip}", earliest.since(now)));
@@ -201,12 +209,12 @@ impl Polite {
         is_paused: bool,
         now: Mono,
     ) {
-        let Begin { host: name, url, address: ip, for_rules } = *begin;
+        let Begin { host: name, url, address: ip, for_rules, site, sites } = *begin;
         let host = self.hosts.entry(name.to_owned()).or_default();
         host.in_flight -= 1;
         host.last_end = Some(now);
         if let Some((exchange, meaning)) = heard {
-            self.asked.insert(exchange, (name.to_owned(), ip));
+            self.asked.insert(exchange, (name.to_owned(), (site, ip)));
             match meaning {
                 Meaning::Rules { .. } => host.rules_at = Some(now),
                 Meaning::RulesForOthers => host.rules_for_others = true,
@@ -219,7 +227,11 @@ impl Polite {
         }
         let is_let_go = std::mem::take(&mut self.hosts.entry(name.to_owned()).or_default().is_let_go);
         let until = self.wishes(name).not_before;
-        let address = self.addresses.entry(ip).or_default();
+        let gap = self.least(self.settings.ip_delay * sites);
+        let address = self.addresses.entry((site, ip)).or_default();
+        if heard.is_some() && sites > 1 && !is_paused {
+            address.shared_until = address.shared_until.max(now + gap);
+        }
         if !is_let_go {
             address.in_flight -= 1;
             match heard {
@@ -239,7 +251,7 @@ impl Polite {
     }
 
     /// An answer was read.
-    pub(super) fn reads(&mut self, address: IpAddr, exchange: Exchange) {
+    pub(super) fn reads(&mut self, address: (usize, IpAddr), exchange: Exchange) {
         let Some(address) = self.addresses.get_mut(&address) else { return };
         let end = address.unread.remove(&exchange);
         address.last_end = address.last_end.max(end);
@@ -254,7 +266,7 @@ impl Polite {
     pub(super) fn lets_go(&mut self, begin: &Begin<'_>) {
         let host = self.hosts.entry(begin.host.to_owned()).or_default();
         if !std::mem::replace(&mut host.is_let_go, true) {
-            self.addresses.entry(begin.address).or_default().in_flight -= 1;
+            self.addresses.entry((begin.site, begin.address)).or_default().in_flight -= 1;
         }
     }
 

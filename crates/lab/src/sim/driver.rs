@@ -64,12 +64,15 @@ pub(super) struct InFlight {
     pub(super) for_rules: bool,
     pub(super) started: Now,
     pub(super) reply: Reply,
+    /// Which site asks.
+    pub(super) site: usize,
 }
 
 impl InFlight {
     pub(super) fn begin(&self) -> Begin<'_> {
-        let InFlight { host, address, for_rules, .. } = self;
-        Begin { host, url: self.url.as_str(), address: *address, for_rules: *for_rules }
+        let InFlight { host, address, for_rules, site, .. } = self;
+        let url = self.url.as_str();
+        Begin { host, url, address: *address, for_rules: *for_rules, site: *site, sites: 1 }
     }
 
     /// What was received, for the archive.

@@ -255,7 +255,7 @@ pub const SITE_STATES: [&str; 15] = [
 ];
 
 /// The same for federations of sites.
-pub const FEDERATION_STATES: [&str; 11] = [
+pub const FEDERATION_STATES: [&str; 15] = [
     "a claim passed on to another agent",
     "a claim that was not answered",
     "a host claimed from another site",
@@ -266,6 +266,10 @@ pub const FEDERATION_STATES: [&str; 11] = [
     "a handover with URLs of other sites",
     "a site lost for good",
     "another list of sites",
+    "pages that wait for room on the way to another site",
+    "URLs that wait for other sites, counted",
+    "rules had from a host of another site",
+    "an address that another site uses",
     "killed with URLs on their way to another site",
 ];
 

@@ -77,8 +77,12 @@ impl Sim<'_> {
                 | Action::Answer { .. }
                 | Action::Export { .. }
                 | Action::ExportHost { .. }
+                | Action::CountQueued(_)
                 | Action::Claim { .. }
                 | Action::Release { .. }
+                | Action::AskRules { .. }
+                | Action::Tell { .. }
+                | Action::GiveRules { .. }
                 | Action::Reread { .. }
                 | Action::LookBack(_)
                 | Action::Shared(_) => {
@@ -102,7 +106,7 @@ impl Sim<'_> {
         let took = reply.took;
         let started = self.clock();
         let exchange = self.exchanges;
-        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
+        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply, site: 0 };
         if self.finished {
             return Err((Promise::NothingTwice, format!("{} was asked for after the end", flight.url)));
         }

@@ -77,6 +77,16 @@ struct WrittenSite {
     name: String,
     gateways: Vec<String>,
     ca: PathBuf,
+    /// What it may send here, unless that is everything.
+    #[serde(rename = "may-send")]
+    may_send: Option<Vec<String>>,
+    /// Whether it may ask what this site has.
+    #[serde(rename = "may-ask", default = "yes")]
+    may_ask: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The sites, and where the authorities of the others are.
@@ -200,7 +210,7 @@ impl FederationFile {
         let wrong = |why: String| FederationError::NotAList(path.to_owned(), why);
         let written: Written = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let (mut sites, mut authorities) = (Vec::new(), Vec::new());
-        for WrittenSite { name, gateways, ca } in written.site {
+        for WrittenSite { name, gateways, ca, may_send, may_ask } in written.site {
             let parsed: Name = name.parse().map_err(|error| wrong(format!("{error}")))?;
             let read = |gateway: &String| gateway.parse::<PeerAddress>().map(|address| address.to_string());
             let gateways = gateways.iter().map(read).collect::<Result<Vec<_>, _>>();
@@ -213,7 +223,12 @@ impl FederationFile {
                 authorities.push((parsed, base.join(ca)));
             }
             let is_gone = written.gone.contains(&name);
-            sites.push(SiteEntry { name, gateways, is_gone });
+            if let Some(domain) = may_send.iter().flatten().find(|domain| !is_domain(domain)) {
+                return Err(wrong(format!("may-send of {name}: {}", not_a_domain(domain))));
+            }
+            let domains =
+                may_send.map(|domains| domains.iter().map(|name| name.to_ascii_lowercase()).collect());
+            sites.push(SiteEntry { name, gateways, is_gone, may_send: domains, may_not_ask: !may_ask });
         }
         let is_listed = |name: &String| sites.iter().any(|site| site.name == *name);
         if let Some(other) = written.gone.iter().find(|name| !is_listed(name)) {
@@ -222,14 +237,8 @@ impl FederationFile {
         if sites.len() == 1 && sites[0].name == me.as_str() {
             return Err(wrong("it lists no other site".to_owned()));
         }
-        let fits = |domain: &String| {
-            let is_label = |label: &str| !label.is_empty() && label.len() <= 63;
-            domain.is_ascii() && domain.split('.').all(is_label)
-        };
-        if let Some(domain) = written.pinned.keys().find(|domain| !fits(domain)) {
-            return Err(wrong(format!(
-                "pinned: {domain:?} is not a domain, such as \"example.org\" or \"jp\""
-            )));
+        if let Some(domain) = written.pinned.keys().find(|domain| !is_domain(domain)) {
+            return Err(wrong(format!("pinned: {}", not_a_domain(domain))));
         }
         if !sites.iter().any(|site| site.name == me.as_str()) {
             return Err(FederationError::NotListed(path.to_owned(), me.clone()));
@@ -240,6 +249,15 @@ impl FederationFile {
         let federation = if written.remembering { federation.remembering() } else { federation };
         Ok(FederationFile { path: path.to_owned(), federation, authorities })
     }
+}
+
+fn is_domain(text: &str) -> bool {
+    let is_label = |label: &str| !label.is_empty() && label.len() <= 63;
+    text.is_ascii() && text.split('.').all(is_label)
+}
+
+fn not_a_domain(text: &str) -> String {
+    format!("{text:?} is not a domain, such as \"example.org\" or \"jp\"")
 }
 
 fn read_text(path: &Path) -> Result<String, FederationError> {
@@ -302,6 +320,14 @@ mod tests {
             list.federation.sites().map(|(_, site)| (&*site.name, site.gateways.len())).collect();
         assert_eq!(sites, [("lima", 2), ("paris", 1)]);
         assert_eq!(list.authorities, [("lima".parse().unwrap(), PathBuf::from("/etc/lima.pem"))]);
+        let lima = GOOD.replace(
+            "ca = \"/etc/lima.pem\"",
+            "ca = \"l.pem\"\nmay-send = [\"JP\", \"example.org\"]\nmay-ask = false",
+        );
+        let limited = parse(&lima, "paris").unwrap();
+        let lima = limited.federation.sites().next().unwrap().1.clone();
+        assert!(lima.may_send.unwrap().iter().eq(["example.org", "jp"]) && lima.may_not_ask);
+        assert_eq!(limited.federation.list(), list.federation.list());
         let list = parse(GOOD, "lima").unwrap();
         assert_eq!(list.authorities, [("paris".parse().unwrap(), PathBuf::from("/a/paris.pem"))]);
     }
@@ -313,6 +339,12 @@ mod tests {
             ("version = 3", "", "paris", "missing field `version`"),
             ("\"jp\" = \"lima\"", "\"jp\" = \"oslo\"", "paris", "no site is called \"oslo\""),
             ("\"jp\"", "\"a..b\"", "paris", "\"a..b\" is not a domain"),
+            (
+                "[pinned]",
+                "may-send = [\"*.jp\", \"\"]\n[pinned]",
+                "paris",
+                "may-send of lima: \"\" is not a domain",
+            ),
             ("\"lima\"\n", "\"paris\"\n", "paris", "two sites are called \"paris\""),
             ("10.0.0.1:7947", "10.0.0.1", "paris", "gateways of lima: \"10.0.0.1\" is not where"),
             ("[\"Paris.example:7947\"]", "[]", "paris", "gateways of paris: list 1 to 64"),

@@ -87,6 +87,8 @@ pub struct Config {
     pub sync_every: Duration,
     pub sync_bytes: u64,
     pub snapshot_bytes: u64,
+    /// Room for URLs that limits keep out.
+    pub kept_out_bytes: u64,
     pub store_memory_bytes: u64,
     pub settle_delay: Duration,
     pub log_roll_bytes: u64,
@@ -149,6 +151,7 @@ impl Default for Config {
             sync_every: secs(1),
             sync_bytes: 64_000_000,
             snapshot_bytes: 256_000_000,
+            kept_out_bytes: 10_000_000_000,
             store_memory_bytes: 600_000_000,
             settle_delay: Duration::from_millis(20),
             log_roll_bytes: 256_000_000,
@@ -182,6 +185,8 @@ impl Config {
         vec![
             ("max-host-pages", settings.max_host_pages > 0, positive),
             ("max-urls", settings.max_urls > 0, positive),
+            ("outbox-urls", settings.outbox_urls_max > 0, positive),
+            ("send-rate", settings.send_rate != Some(0), positive),
             ("max-pages", settings.max_pages != Some(0), "must be more than 0; --dry-run fetches nothing"),
             ("max-url-bytes", settings.traps.url_bytes_max >= 32, "must be at least 32 bytes"),
             ("max-segment-repeats", settings.traps.segment_repeats_max > 0, positive),

@@ -162,6 +162,8 @@ settings! {
         common "max-wait" "DURATION" Span settings.max_wait:
             "End when nothing is due for this long; what remains stays queued";
         advanced "max-urls" "N" Count settings.max_urls: "URLs that the crawl may know in all";
+        advanced "kept-out" "SIZE" Size kept_out_bytes:
+            "Room on disk for URLs that these limits keep out, so that they come back when a limit is raised; what is beyond it is only counted. Not for a store that agents share";
         advanced "max-url-bytes" "SIZE" Size settings.traps.url_bytes_max: "The longest URL that is followed";
         advanced "max-segment-repeats" "N" Count settings.traps.segment_repeats_max:
             "How often one path segment may occur in a URL that is followed";
@@ -265,6 +267,12 @@ settings! {
             "The list of the sites that crawl as one with this one, the same for all agents of all sites (docs/federation.md)";
         common "gateway" "ADDRESS" Listen site.gateway:
             "Where this agent listens to agents of other sites, such as 0.0.0.0:7947. Without it, it only sends";
+        advanced "outbox-urls" "N" Count settings.outbox_urls_max:
+            "URLs that may wait at this agent for one other site of its federation";
+        advanced "outbox-full" "HOW" Choice settings.outbox_full:
+            "What happens when as many wait: wait (no agent of the site asks for more pages until there is room; robots.txt is asked for, and what other sites send is taken) or drop (what is found for that site is left out)";
+        advanced "send-rate" "N" Count settings.send_rate:
+            "URLs a second that this agent sends to other sites, each of which gets an equal part: what is more waits. As many as they take if not given";
         common "store" "URL" Word site.store.url:
             "A Redis or Valkey Cluster for all agents of the site to share: redis://HOST:PORT,HOST:PORT with some of its servers, rediss:// with TLS, rediss://USER@HOST:PORT,... to log in. Without it each agent has a store of its own, in its directory";
         common "store-name" "NAME" Word site.store.name:

@@ -35,6 +35,8 @@ pub(super) struct Company {
     looked: Option<Mono>,
     /// Since when the store is away, and whether that was said.
     away: Option<(Mono, bool)>,
+    /// When it was last said of another site that it sends what it may not, and of how much.
+    refused: HashMap<String, (Mono, u64)>,
 }
 
 impl Company {
@@ -65,6 +67,7 @@ impl Company {
             self.looked = Some(now.mono);
             self.say_who_is_there(agent, display, now);
             self.say_store(agent, display, now);
+            self.say_refused(agent, now);
         }
     }
 
@@ -94,6 +97,21 @@ impl Company {
             }
             is_present
         });
+    }
+
+    fn say_refused(&mut self, agent: &Agent, now: Now) {
+        for other in agent.other_sites(now).into_iter().filter(|other| other.refused > 0) {
+            let said = self.refused.get(&other.name);
+            let is_news =
+                said.is_none_or(|(at, refused)| *refused < other.refused && now.mono.since(*at) >= EVERY);
+            if is_news {
+                display::note(&format!(
+                    "warning: site {} sends URLs that it may not send here, {} so far: `may-send` in the list of sites says which it may",
+                    other.name, other.refused
+                ));
+                self.refused.insert(other.name, (now.mono, other.refused));
+            }
+        }
     }
 
     fn say_store(&mut self, agent: &Agent, display: &Display, now: Now) {

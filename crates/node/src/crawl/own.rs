@@ -78,6 +78,10 @@ impl Own {
                 let Exported { moved, next, decided } = self.store.export_host(&host, from.as_ref())?;
                 Event::ExportedHost { call, moved, next, decided }
             }
+            Action::CountQueued(mut counted) => {
+                let decided = self.store.count_queued(&mut |host, urls| counted.add(host, urls))?;
+                Event::CountedQueued { counted, decided }
+            }
             Action::Export { to, handover, partitions, from } => {
                 let Exported { moved, next, decided } = store.export(&partitions, from.as_ref())?;
                 Event::Exported { to, handover, moved, next, decided }

@@ -14,7 +14,7 @@ use nephila_store::Store;
 use tokio::sync::oneshot;
 
 use super::{Base, Input, Run};
-use crate::asking::{Answer, Ask, Asked, Asker, READ_BYTES_MAX};
+use crate::asking::{Answer, Ask, Asked, Asker, READ_BYTES_MAX, bytes_of};
 use crate::clock::Clock;
 use crate::control::{Request, Response};
 use crate::directory;
@@ -82,7 +82,12 @@ impl Run {
                     return;
                 }
             },
-            question if self.site.is_some() => return self.answer_for_site(question, reply),
+            question if self.site.is_some() => {
+                if let Some((question, reply)) = self.ask_elsewhere(question, reply) {
+                    self.answer_for_site(question, reply);
+                }
+                return;
+            }
             question => {
                 self.decide_about(&question);
                 // Whoever asked may have gone.
@@ -166,21 +171,30 @@ impl Run {
         self.settle();
     }
 
-    /// Answers a question for the whole site, as far as its agents answer.
-    fn answer_for_site(&mut self, question: Request, reply: oneshot::Sender<Response>) {
-        let now = Clock::now();
+    /// Asks agents of the site.
+    pub(super) fn asker(&self) -> Asker<impl Fn(Asked) + use<>> {
         let inputs = self.inputs.clone();
-        let asker = Asker(move |asked| {
+        Asker(move |asked| {
             // The loop may have ended; then nobody needs the answer.
             let _ = inputs.send(Input::Ask(Box::new(asked)));
-        });
-        let members = self.agent.site_view(now).map(|view| view.members).unwrap_or_default();
-        let present = members.into_iter().filter(|of| !of.member.is_gone());
-        let mut agents: Vec<(AgentId, String)> = present.map(|of| (of.id, of.member.name)).collect();
+        })
+    }
+
+    /// The agents of the site, and their names.
+    pub(super) fn agents(&self) -> Vec<(AgentId, String)> {
+        let members = self.agent.members();
+        let mut agents: Vec<(AgentId, String)> = members.map(|(id, of)| (id, of.name.clone())).collect();
         if agents.is_empty() {
             // The site has not begun.
             agents.extend(self.agent.me().map(|me| (me, String::new())));
         }
+        agents
+    }
+
+    /// Answers a question for the whole site, as far as its agents answer.
+    fn answer_for_site(&mut self, question: Request, reply: oneshot::Sender<Response>) {
+        let now = Clock::now();
+        let (asker, agents) = (self.asker(), self.agents());
         let holder_of = |url: &str| {
             let url = url::parse_seed(url).ok()?;
             self.agent.holder_of(&Host::of(&url)).or(self.agent.me())
@@ -200,10 +214,13 @@ impl Run {
                 }
                 None => drop(reply.send(Response::Refused { why: format!("{url:?} is not a URL") })),
             },
-            Request::Read { agent, pointer, from } => match agent.parse::<AgentId>() {
+            Request::Read { agent, pointer, from, .. } => match agent.parse::<AgentId>() {
                 Ok(agent) => {
                     let name = self.agent.name_of(agent).map(str::to_owned);
-                    answer_later(reply, async move { asker.read(agent, name, pointer, from).await });
+                    answer_later(
+                        reply,
+                        async move { bytes_of(asker.read(agent, name, pointer, from).await) },
+                    );
                 }
                 Err(error) => drop(reply.send(Response::Refused { why: error.to_string() })),
             },
@@ -335,7 +352,10 @@ impl Run {
 }
 
 /// Answers when it can be.
-fn answer_later(reply: oneshot::Sender<Response>, answer: impl Future<Output = Response> + 'static) {
+pub(super) fn answer_later(
+    reply: oneshot::Sender<Response>,
+    answer: impl Future<Output = Response> + 'static,
+) {
     tokio::task::spawn_local(async move {
         // Whoever asked may have gone.
         let _ = reply.send(answer.await);

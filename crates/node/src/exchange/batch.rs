@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn list() -> ListId {
-        let site = SiteEntry { name: "a".to_owned(), gateways: Vec::new(), is_gone: false };
+        let site = SiteEntry { name: "a".to_owned(), ..SiteEntry::default() };
         Federation::new(7, vec![site], "a", []).unwrap().list()
     }
 

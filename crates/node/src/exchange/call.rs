@@ -20,7 +20,7 @@ use crate::peers::tasks::lock;
 use crate::peers::{Calls, Foreign, Name};
 
 /// What is not answered by then was not heard.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a silent gateway is asked whether it is there, while a connection stands,
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// and how long it has to answer.
@@ -42,15 +42,16 @@ impl Calling {
         Calling { foreign, connections: Mutex::default() }
     }
 
-    /// Calls another site and says what it has answered; nothing if it has no time for it now.
+    /// Calls another site and says what it has answered in time; nothing if it has no time for it now.
     pub(super) async fn call<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         method: &'static str,
         site: &Name,
         gateway: &str,
         said: Vec<u8>,
+        patience: Duration,
     ) -> Result<Option<R>, BoxError> {
-        let answered = timeout(TIMEOUT, self.ask(method, site, gateway, said)).await;
+        let answered = timeout(patience, self.ask(method, site, gateway, said)).await;
         let answered = answered
             .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()));
         if answered.is_err() {

@@ -8,21 +8,28 @@
 
 mod batch;
 mod call;
+mod questions;
 mod serve;
 mod ways;
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use nephila_core::agent::Event;
-use nephila_core::federation::{Batch, Claim, Federation, ListId, Release, SiteNumber};
+use nephila_core::federation::{
+    AddressesUsed, AskedRules, Batch, Claim, Federation, ListId, Release, SiteEntry, SiteNumber,
+};
+use nephila_core::record::Failure;
+use nephila_core::site::RulesAnswer;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use self::call::Calling;
+use self::call::{Calling, TIMEOUT};
+pub(crate) use self::questions::{Partner, Put, Question};
 use self::serve::Server;
 use self::ways::{Way, Ways};
 use crate::peers::tasks::lock;
@@ -30,8 +37,18 @@ use crate::peers::{Foreign, Name};
 
 /// What one site calls of another: to take a batch,
 const DELIVER: &str = "/nephila.Federation/Deliver";
+/// to hear which addresses are in use,
+const TELL: &str = "/nephila.Federation/Tell";
+/// to have a robots.txt of one of its hosts,
+const RULES: &str = "/nephila.Federation/Rules";
+/// which waits for the turn of that host, in its queue, as long as a host waits for its rules and longer,
+const RULES_TIMEOUT: Duration = Duration::from_secs(75);
+/// to answer what people ask,
+const ASK: &str = "/nephila.Federation/Ask";
 /// and to say what it knows of a host.
 const CLAIM: &str = "/nephila.Federation/Claim";
+/// Questions of other sites that wait for the agent.
+const QUESTIONS_MAX: usize = 64;
 /// The longest batch, compressed.
 const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
@@ -53,10 +70,23 @@ struct Released {
     release: Option<Box<Release>>,
 }
 
+/// The answer to a question for rules: what the server said, or why it said nothing; nothing if that cannot be said now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct FoundRules(Option<Box<Result<RulesAnswer, Failure>>>);
+
+/// What comes from other sites.
+pub(crate) enum FromSites {
+    /// For the agent itself.
+    Event(Event),
+    /// A question.
+    Put(Put),
+}
+
 /// What the agent has to say to a call.
 enum Answer {
     Taken(bool),
     Release(Option<Box<Release>>),
+    Rules(Option<Box<Result<RulesAnswer, Failure>>>),
 }
 
 /// Calls of others that the agent has not answered, each with its share of what may be under way at once: a caller that is gone
@@ -70,6 +100,7 @@ pub(crate) struct Exchange {
     runtime: Handle,
     events: mpsc::UnboundedSender<Event>,
     received: mpsc::UnboundedReceiver<Event>,
+    questions: mpsc::Receiver<Put>,
     waiting: Waiting,
     ways: Arc<Ways>,
     serving: Option<AbortHandle>,
@@ -83,6 +114,7 @@ impl Exchange {
         listener: Option<std::net::TcpListener>,
     ) -> io::Result<Exchange> {
         let (events, received) = mpsc::unbounded_channel();
+        let (put, questions) = mpsc::channel(QUESTIONS_MAX);
         let (runtime, foreign, waiting) = (Handle::current(), Arc::new(foreign), Waiting::default());
         let ways = Arc::<Ways>::default();
         let serving = match listener {
@@ -91,7 +123,7 @@ impl Exchange {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 let (foreign, waiting) = (Arc::clone(&foreign), Arc::clone(&waiting));
                 let ways = Arc::clone(&ways);
-                let server = Server::new(foreign, federation.list(), events.clone(), waiting, ways);
+                let server = Server::new(foreign, &federation, (events.clone(), put), waiting, ways);
                 Some(runtime.spawn(server.run(listener)).abort_handle())
             }
             None => None,
@@ -103,6 +135,7 @@ impl Exchange {
             runtime,
             events,
             received,
+            questions,
             waiting,
             ways: Arc::default(),
             serving,
@@ -125,7 +158,9 @@ impl Exchange {
             // It takes longer than the others on this thread should wait.
             let encoded = tokio::task::spawn_blocking(move || batch::encode(&batch)).await;
             let answered = match (encoded, name.parse::<Name>()) {
-                (Ok(Some(bytes)), Ok(site)) => calling.call::<Reply>(DELIVER, &site, &gateway, bytes).await,
+                (Ok(Some(bytes)), Ok(site)) => {
+                    calling.call::<Reply>(DELIVER, &site, &gateway, bytes, TIMEOUT).await
+                }
                 // Neither can be: URLs can be written, and the list was read with these names.
                 _ => Err("it cannot be sent".into()),
             };
@@ -150,7 +185,9 @@ impl Exchange {
         let (ours, bytes) = (self.federation.list(), postcard::to_stdvec(claim));
         self.runtime.spawn(async move {
             let answered = match (bytes, name.parse::<Name>()) {
-                (Ok(bytes), Ok(site)) => calling.call::<Released>(CLAIM, &site, &gateway, bytes).await,
+                (Ok(bytes), Ok(site)) => {
+                    calling.call::<Released>(CLAIM, &site, &gateway, bytes, TIMEOUT).await
+                }
                 // Neither can be: hosts can be written, and the list was read with these names.
                 _ => Err("it cannot be sent".into()),
             };
@@ -176,6 +213,47 @@ impl Exchange {
         self.reply(call, Answer::Release(release));
     }
 
+    /// Asks a site for a robots.txt that one of its hosts has. The answer is an event.
+    pub(crate) fn ask_rules(&self, site: SiteNumber, gateway: String, call: u64, ask: &AskedRules) {
+        let name = self.federation.site(site).name.clone();
+        let (calling, events) = (Arc::clone(&self.calling), self.events.clone());
+        let bytes = postcard::to_stdvec(ask);
+        self.runtime.spawn(async move {
+            let answered = match (bytes, name.parse::<Name>()) {
+                (Ok(bytes), Ok(site)) => {
+                    calling.call::<FoundRules>(RULES, &site, &gateway, bytes, RULES_TIMEOUT).await
+                }
+                // Neither can be: URLs can be written, and the list was read with these names.
+                _ => Err("it cannot be sent".into()),
+            };
+            // How the site is reached is said when something is sent there.
+            let result = answered.ok().flatten().and_then(|FoundRules(result)| result);
+            // The agent may have ended.
+            let _ = events.send(Event::RulesOfSite { call, result });
+        });
+    }
+
+    /// Tells a site which addresses are in use here, at the first of its gateways that hears of it.
+    pub(crate) fn tell(&self, site: SiteNumber, used: &AddressesUsed) {
+        let SiteEntry { name, gateways, .. } = self.federation.site(site).clone();
+        let (calling, bytes) = (Arc::clone(&self.calling), postcard::to_stdvec(used));
+        self.runtime.spawn(async move {
+            let (Ok(bytes), Ok(site)) = (bytes, name.parse::<Name>()) else { return };
+            for gateway in gateways {
+                // It is said again after a while in any case.
+                let told = calling.call::<Reply>(TELL, &site, &gateway, bytes.clone(), TIMEOUT).await;
+                if matches!(told, Ok(Some(Reply { taken: true, .. }))) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Answers such a question.
+    pub(crate) fn give_rules(&self, call: u64, result: Option<Box<Result<RulesAnswer, Failure>>>) {
+        self.reply(call, Answer::Rules(result));
+    }
+
     fn reply(&self, call: u64, answer: Answer) {
         if let Some((reply, _)) = lock(&self.waiting).remove(&call) {
             // Whoever called may have gone.
@@ -183,9 +261,21 @@ impl Exchange {
         }
     }
 
+    /// A site to put questions to, if there is another one of this name that is not gone.
+    pub(crate) fn partner(&self, name: &str) -> Option<Partner> {
+        let number = self.federation.find(name).filter(|number| *number != self.federation.me())?;
+        let entry = self.federation.site(number);
+        let name = entry.name.parse().ok().filter(|_| !entry.is_gone)?;
+        let (calling, runtime) = (Arc::clone(&self.calling), self.runtime.clone());
+        Some(Partner { name, gateways: entry.gateways.clone(), calling, runtime })
+    }
+
     /// What happens next.
-    pub(crate) async fn recv(&mut self) -> Option<Event> {
-        self.received.recv().await
+    pub(crate) async fn recv(&mut self) -> Option<FromSites> {
+        tokio::select! {
+            event = self.received.recv() => event.map(FromSites::Event),
+            Some(put) = self.questions.recv() => Some(FromSites::Put(put)),
+        }
     }
 }
 
@@ -201,9 +291,7 @@ impl Drop for Exchange {
 mod tests {
     use std::net::TcpListener;
     use std::path::{Path, PathBuf};
-    use std::time::Duration;
 
-    use nephila_core::federation::SiteEntry;
     use nephila_core::record::{Found, How};
     use tokio::time::timeout;
 
@@ -227,8 +315,8 @@ mod tests {
 
     fn federation(me: &str, version: u64, gateway: &str) -> Federation {
         let gateways = vec![gateway.to_owned()];
-        let site =
-            |name: &str| SiteEntry { name: name.to_owned(), gateways: gateways.clone(), is_gone: false };
+        let entry = SiteEntry { gateways, ..SiteEntry::default() };
+        let site = |name: &str| SiteEntry { name: name.to_owned(), ..entry.clone() };
         Federation::new(version, vec![site("paris"), site("lima")], me, []).unwrap()
     }
 
@@ -238,7 +326,10 @@ mod tests {
     }
 
     async fn next(exchange: &mut Exchange) -> Event {
-        timeout(LONG, exchange.recv()).await.expect("nothing happens").unwrap()
+        match timeout(LONG, exchange.recv()).await.expect("nothing happens") {
+            Some(FromSites::Event(event)) => event,
+            _ => panic!("a question"),
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,8 +346,8 @@ mod tests {
         let to = client.federation().find("paris").unwrap();
         for taken in [true, false] {
             client.post(to, gateway.clone(), 7, batch(client.federation().list()));
-            let Event::Batch { call, batch } = next(&mut server).await else { panic!("no batch") };
-            assert_eq!(batch.found[0].url, "http://a.test/");
+            let Event::Batch { call, site, batch } = next(&mut server).await else { panic!("no batch") };
+            assert_eq!((&*site, &*batch.found[0].url), ("lima", "http://a.test/"));
             server.answer(call, taken);
             let Event::Posted { post: 7, taken: said } = next(&mut client).await else { panic!("no answer") };
             assert_eq!(said, taken);
@@ -270,11 +361,11 @@ mod tests {
         let bytes = batch::encode(&batch(client.federation().list())).unwrap();
         let paris = name("paris");
         for _ in 0..3 * CALLS_MAX {
-            let called = calling.call::<Reply>(DELIVER, &paris, &gateway, bytes.clone());
+            let called = calling.call::<Reply>(DELIVER, &paris, &gateway, bytes.clone(), TIMEOUT);
             let _ = timeout(Duration::from_millis(30), called).await;
         }
         let mut calls = Vec::new();
-        while let Ok(Some(Event::Batch { call, .. })) =
+        while let Ok(Some(FromSites::Event(Event::Batch { call, .. }))) =
             timeout(Duration::from_millis(300), server.recv()).await
         {
             calls.push(call);
@@ -286,5 +377,41 @@ mod tests {
         let Event::Batch { call, .. } = next(&mut server).await else { panic!("no batch") };
         server.answer(call, true);
         assert!(matches!(next(&mut client).await, Event::Posted { post: 9, taken: true }));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn questions_are_answered_to_those_who_may_ask() {
+        let dir = tempfile::tempdir().unwrap();
+        let [(paris_ca, paris), (lima_ca, lima)] = sites(dir.path());
+        let of_lima = || Foreign::new(&lima, &[(name("paris"), &*paris_ca)]).unwrap();
+        for may_not_ask in [false, true] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let gateway = listener.local_addr().unwrap().to_string();
+            let entry = |name: &str| SiteEntry {
+                name: name.to_owned(),
+                gateways: vec!["127.0.0.1:1".to_owned(), gateway.clone()],
+                may_not_ask,
+                ..SiteEntry::default()
+            };
+            let list = |me| Federation::new(1, vec![entry("paris"), entry("lima")], me, []).unwrap();
+            let of_paris = Foreign::new(&paris, &[(name("lima"), &*lima_ca)]).unwrap();
+            let mut server = Exchange::start(list("paris"), of_paris, Some(listener)).unwrap();
+            let client = Exchange::start(list("lima"), of_lima(), None).unwrap();
+            assert!(client.partner("lima").is_none() && client.partner("oslo").is_none());
+            let partner = client.partner("paris").unwrap();
+            let asking = tokio::spawn(async move {
+                let question = Question::Why { url: "http://a.test/".to_owned() };
+                partner.ask(&question).await
+            });
+            if may_not_ask {
+                let refused = asking.await.unwrap().unwrap_err();
+                assert!(refused.contains("answers no questions of site lima"), "{refused}");
+                continue;
+            }
+            let Some(FromSites::Put((Question::Why { url }, reply))) = server.recv().await else { panic!() };
+            assert_eq!(url, "http://a.test/");
+            assert!(reply.send(crate::asking::Answer::Why("{}".to_owned())).is_ok());
+            assert!(matches!(asking.await.unwrap(), Ok(crate::asking::Answer::Why(json)) if json == "{}"));
+        }
     }
 }

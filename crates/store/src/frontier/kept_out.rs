@@ -1,6 +1,7 @@
 //! What limits keep out of the frontier: it is not known, is noted in a log of its own, and comes back when a limit is raised.
 //!
-//! A URL that is found again and again while it is kept out is noted as often, but for what the caller prunes.
+//! A URL that is found again and again while it is kept out is noted as often, but for what the caller prunes: other sites may
+//! send it as often as they like. So there is a limit on that log, and what finds no room there is only counted.
 
 use std::sync::Arc;
 
@@ -64,6 +65,7 @@ impl Frontier {
     /// Notes a URL that a limit keeps out, for when the limit is raised.
     pub(super) fn keep_out(&mut self, over: Over, found: &Found, via: u64) -> Result<()> {
         match &mut self.kept_out {
+            Some(log) if log.end() - self.kept_out_from >= self.options.limits.kept_out_bytes => {}
             Some(log) => {
                 log.append(|out| postcard::to_io(&(found, via), out).map(drop).map_err(Error::Encode))?;
             }

@@ -224,7 +224,7 @@ impl Frontier {
             let hosts = Hosts::from_state(head.host_blocks, &host_ops, head.hosts, host_limits);
             (sieve.ok_or_else(senseless)?, hosts.ok_or_else(senseless)?)
         };
-        let StoreLimits { max_depth, max_host_pages, max_urls } = options.limits;
+        let StoreLimits { max_depth, max_host_pages, max_urls, .. } = options.limits;
         let raised = u64::from(max_depth) > head.limits[0]
             || max_host_pages > head.limits[1]
             || max_urls > head.limits[2];

@@ -30,7 +30,7 @@ impl FrontierOptions {
     pub fn within(memory_bytes: usize) -> FrontierOptions {
         let part = memory_bytes / 9;
         FrontierOptions {
-            limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
+            limits: StoreLimits::NONE,
             sieve_bytes_max: 6 * part,
             filter_bytes_max: 3 * part,
             pending_bytes_max: part,

@@ -24,7 +24,8 @@ use crate::samples::*;
 
 const HOSTS: u64 = 5;
 const PAGES: u64 = 60;
-const LIMITS: StoreLimits = StoreLimits { max_depth: 4, max_host_pages: 30, max_urls: u64::MAX };
+const LIMITS: StoreLimits =
+    StoreLimits { max_depth: 4, max_host_pages: 30, max_urls: u64::MAX, ..StoreLimits::NONE };
 
 fn agent(number: u64) -> AgentId {
     AgentId::from(number)

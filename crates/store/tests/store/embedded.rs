@@ -66,7 +66,7 @@ fn what_a_limit_kept_out_comes_back_when_it_is_raised() {
     for with_snapshots in [false, true] {
         let disk = disk();
         for ((max_depth, max_host_pages, max_urls), without, with) in steps {
-            let limits = StoreLimits { max_depth, max_host_pages, max_urls };
+            let limits = StoreLimits { max_depth, max_host_pages, max_urls, ..StoreLimits::NONE };
             let (mut store, mut journal, records) = open(Arc::clone(&disk), limits).unwrap();
             if records.is_empty() {
                 let answer = write_decided(&mut store, &mut journal, &found);
@@ -118,6 +118,21 @@ fn what_is_kept_out_is_not_kept_out_twice() {
     let (mut store, ..) = open(Arc::new(disk), limits(3)).unwrap();
     store.decide().unwrap();
     assert_eq!((store.stored().known, store.stored().kept_out), (20, over(80)));
+}
+
+/// Whoever sends one URL after the other that a limit keeps out does not fill the disk.
+#[test]
+fn what_is_kept_out_and_finds_no_room_is_only_counted() {
+    let limits = |max_depth| StoreLimits { max_depth, kept_out_bytes: 200, ..NO_LIMITS };
+    let sim = SimDisk::new(3);
+    let (mut store, mut journal, _) = open(Arc::new(sim.clone()), limits(1)).unwrap();
+    let deep = (0..100).map(|number| found(&format!("http://a.example/{number}"), 2)).collect();
+    write(&mut store, &mut journal, &Record::Seeds(deep));
+    snapshot(&mut store, &mut journal).unwrap();
+    assert_eq!(store.stored().kept_out, OverLimit { depth: 100, ..OverLimit::default() });
+    let (mut store, ..) = open(Arc::new(sim.kill()), limits(2)).unwrap();
+    store.decide().unwrap();
+    assert!((1..20).contains(&store.stored().known), "{}", store.stored().known);
 }
 
 /// Whether a snapshot covers them or not, records are passed on as they count now.
@@ -358,6 +373,7 @@ fn run_limits(seed: u64) {
             max_depth: 2 + random.below(4) as u16,
             max_host_pages: 5 + random.below(PAGES),
             max_urls: 20 + random.below(HOSTS * PAGES),
+            ..StoreLimits::NONE
         };
         let (mut store, mut journal, _) = open_with(Arc::clone(&disk), small(&mut random, limits)).unwrap();
         let mut taken: Vec<Due> = Vec::new();
@@ -455,7 +471,7 @@ fn what_was_sent_is_known_until_it_is_returned() {
     let arrived = |how: How| {
         let found: Vec<Found> = [page, fetched].map(|url| Found { how, ..found(url, 1) }).to_vec();
         let pages = vec![(None, 2)];
-        Record::Arrived(Arrived { from: AgentId::from(1), found, pages })
+        Record::Arrived(Arrived { from: AgentId::from(1), site: None, found, pages })
     };
     let sent = Outcome::Sent { to: "lima".to_owned() };
     let answered = Outcome::Answered { status: 404 };

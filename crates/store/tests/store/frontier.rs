@@ -38,6 +38,7 @@ fn small(random: &mut Random) -> FrontierOptions {
                 max_depth: random.below(4) as u16,
                 max_host_pages: 1 + random.below(PAGES),
                 max_urls: 1 + random.below(HOSTS * PAGES),
+                ..StoreLimits::NONE
             },
             _ => NO_LIMITS,
         },

@@ -15,8 +15,7 @@ pub(crate) const DIR: &str = "/crawl";
 pub(crate) const STORE: &str = "/crawl/store";
 /// The first segment of the journal.
 pub(crate) const JOURNAL: &str = "/crawl/store/journal-000000000000";
-pub(crate) const NO_LIMITS: StoreLimits =
-    StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX };
+pub(crate) const NO_LIMITS: StoreLimits = StoreLimits::NONE;
 
 /// Numbers by a seed.
 pub(crate) struct Random(pub(crate) u64);
@@ -65,7 +64,7 @@ pub(crate) fn settled(url: &str, outcome: Outcome) -> Settled {
         capture: None,
         flags: PageFlags::default(),
         found: Vec::new(),
-        left_out: LeftOut { scope: 200, traps: 3 },
+        left_out: LeftOut { scope: 200, traps: 3, outbox: 1 },
     }
 }
 

@@ -98,7 +98,14 @@ fn what_becomes_durable_when_its_partition_freezes_is_admitted() {
     let (ticket, record) = arrived.unwrap();
     // From now on agent 2 can be given something; the next beat is due.
     let (members, wishes) = (site.agent.site.members.digest(), site.agent.site.wishes.digest());
-    site.hear(Message::Beat { run: 1, members, wishes, holds: 0, figures: Figures::default() });
+    site.hear(Message::Beat {
+        run: 1,
+        members,
+        wishes,
+        holds: 0,
+        figures: Figures::default(),
+        full: Vec::new(),
+    });
     site.hear(Message::Holds { run: 1, version: 0, partitions: Vec::new(), owes: Vec::new() });
     let may_ask = |site: &Site| site.agent.open_partitions().unwrap().contains(partition_of(&host));
     assert!(may_ask(&site));

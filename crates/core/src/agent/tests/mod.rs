@@ -1,6 +1,7 @@
 //! The rules of docs/behaviour.md, one by one: a scripted web, a store of a few lines, and the times of all requests.
 
 mod ends;
+mod exchange;
 mod handovers;
 mod keepers;
 mod manners;
@@ -14,6 +15,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
+use crate::federation::Batch;
 use crate::frontier::HostMemo;
 use crate::parse::{Link, LinkKind};
 use crate::record::{Failure, Settled};
@@ -272,6 +274,9 @@ struct Rig {
     records: Vec<Record>,
     recalled: u32,
     ended: Option<StopReason>,
+    /// Batches for another site, and what was answered to those of one.
+    posts: Vec<(u64, Box<Batch>)>,
+    answers: Vec<(u64, bool)>,
 }
 
 impl Rig {
@@ -295,6 +300,8 @@ impl Rig {
             records: Vec::new(),
             recalled: 0,
             ended: None,
+            posts: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -314,9 +321,17 @@ impl Rig {
     }
 
     fn seed(&mut self, seeds: &[&str]) {
+        self.start();
+        self.find(seeds);
+    }
+
+    fn start(&mut self) {
         let mut out = Vec::new();
         self.agent.start(self.at(), Stored::default(), &mut out);
         self.perform(out);
+    }
+
+    fn find(&mut self, seeds: &[&str]) {
         self.step(Event::Seeds(seeds.iter().map(|seed| Url::parse(seed).unwrap()).collect()));
     }
 
@@ -448,18 +463,30 @@ impl Rig {
                     let place = self.sequence;
                     self.later(RECORDED, Event::Recorded { ticket, place, record });
                 }
-                Action::Send { .. }
+                Action::Tell { .. } => {}
+                // Nothing waits there for others.
+                Action::Reread { until, .. } => {
+                    self.later(Duration::ZERO, Event::Reread { records: Vec::new(), next: until + 1 });
+                }
+                said @ (Action::Send { .. }
                 | Action::Export { .. }
                 | Action::ExportHost { .. }
                 | Action::Claim { .. }
                 | Action::Release { .. }
-                | Action::Reread { .. }
+                | Action::AskRules { .. }
+                | Action::GiveRules { .. }
                 | Action::LookBack(_)
-                | Action::Shared(_) => {
-                    unreachable!("it crawls alone")
+                | Action::Shared(_)) => {
+                    unreachable!("nobody is there for {said:?}")
                 }
                 Action::End(reason) => self.ended = Some(reason),
-                Action::Post { .. } | Action::Answer { .. } => panic!("there are no other sites"),
+                Action::CountQueued(mut counted) => {
+                    self.store.queues.iter().for_each(|(host, queue)| counted.add(host, queue.len() as u64));
+                    let decided = Admitted::default();
+                    self.later(Duration::ZERO, Event::CountedQueued { counted, decided });
+                }
+                Action::Post { post, batch, .. } => self.posts.push((post, batch)),
+                Action::Answer { call, taken } => self.answers.push((call, taken)),
             }
         }
     }

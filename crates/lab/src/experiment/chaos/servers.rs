@@ -93,7 +93,7 @@ impl Servers {
             cluster: ClusterOptions { nodes: cluster.nodes(), link, replicas: 1, patience },
             crawl: format!("{NAME}:"),
             partitions: Vec::new(),
-            limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
+            limits: StoreLimits::NONE,
             writer: AgentId::default(),
             accepts_unsafe: true,
             hash_key: None,

@@ -37,7 +37,7 @@ impl Bounds {
         // Which port it is served on makes no difference.
         let plan = Plan::new(web_config(options)?).context("there is no such web")?;
         let names = site_names(options.sites);
-        let entry = |name: &String| SiteEntry { name: name.clone(), gateways: Vec::new(), is_gone: false };
+        let entry = |name: &String| SiteEntry { name: name.clone(), ..SiteEntry::default() };
         let federation = Federation::new(1, names.iter().map(entry).collect(), &names[0], [])?;
         let owner = |host: &plan::Host<'_>| {
             let name = Host::parse(&host.name())?;

@@ -128,6 +128,8 @@ struct Measured {
     fetched_by_lost: Option<u64>,
     /// Hosts that had been another site's.
     claimed: u64,
+    /// Sites that say of a URL that it was fetched, and those of them that say so because another one does.
+    answers: Option<(usize, usize)>,
     disorderly: Vec<String>,
 }
 
@@ -157,6 +159,10 @@ pub fn federation(setup: &Setup, options: &FederationOptions) -> anyhow::Result<
     let mut outcome = Outcome::new("federation");
     let measured = crawl(setup, options, "federation", Shape::Federation)?;
     report(&measured, &mut outcome);
+    if let Some((all, by_others)) = measured.answers {
+        outcome.equal("sites that say what became of a URL", options.sites, all);
+        outcome.equal("those that another site says it to", options.sites - 1, by_others);
+    }
     outcome.table = table("", options, &measured);
     if options.compare {
         let stretched = crawl(setup, options, "stretched", Shape::Stretched)?;
@@ -225,6 +231,9 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
     let ways = sites.bytes();
     let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.total("sent"));
     let claimed = sites.total("claimed");
+    let is_asked = matches!(plan.shape, Shape::Federation) && !(options.lose || options.change);
+    let seed = web.seeds().first().cloned().unwrap_or_default();
+    let answers = is_asked.then(|| sites.fetched(&seed));
     let disorderly = sites.end()?;
     Ok(Measured {
         seconds: verdict.elapsed_s,
@@ -234,6 +243,7 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
         sent,
         fetched_by_lost,
         claimed,
+        answers,
         disorderly,
     })
 }

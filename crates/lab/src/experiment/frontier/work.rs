@@ -463,7 +463,7 @@ fn page(url: String, found: Vec<Found>) -> Record {
         capture: Some(Pointer { shard: 0, file: 300, offset: 1 << 28, length: 5_000 }),
         flags: PageFlags::default(),
         found,
-        left_out: LeftOut { scope: 3, traps: 0 },
+        left_out: LeftOut { scope: 3, ..LeftOut::default() },
     })
 }
 

@@ -128,7 +128,7 @@ fn options(redis: &SimRedis, client: usize, seed: u64) -> RedisOptions {
         cluster: redis.options(client),
         crawl: String::new(),
         partitions: Vec::new(),
-        limits: StoreLimits { max_depth: u16::MAX, max_host_pages: u64::MAX, max_urls: u64::MAX },
+        limits: StoreLimits::NONE,
         writer: AgentId::from(client as u64),
         accepts_unsafe: true,
         hash_key: Some(seed),

@@ -519,7 +519,7 @@ impl Sim<'_> {
             return Err((Promise::Bounded, format!("{} was to be fetched nowhere", order.url)));
         };
         let (took, exchange) = (reply.took, self.exchanges.len() as Exchange);
-        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
+        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply, site: 0 };
         self.owners.begins(&flight.host, index, None).map_err(broken(Promise::OneOwner))?;
         if !for_rules {
             self.twice.begins(flight.url.as_str()).map_err(broken(Promise::NothingTwice))?;
@@ -587,7 +587,7 @@ impl Sim<'_> {
         self.stations[index].unheard.remove(&fetch);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let Some(flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
-        self.polite.reads(flight.address, flight.exchange);
+        self.polite.reads((flight.site, flight.address), flight.exchange);
         process.held.insert(fetch, (flight.exchange, flight.reply.wire));
         let event = Event::Fetched(Fetched {
             fetch,

@@ -9,12 +9,14 @@ use nephila_store::{KnownState, Store};
 use super::super::Promise;
 use super::super::check_lost;
 use super::super::driver::{Broken, Process, broken};
+use super::station::Station;
 use super::{FAULTS_FOR, Happening, LOOK_EVERY, REST, Sim};
 
 impl Sim<'_> {
     /// Whether everything is done: then the run ends.
     pub(super) fn look(&mut self) -> Result<bool, Broken> {
         self.after(LOOK_EVERY, Happening::Look);
+        self.check_outgoing()?;
         if self.now < self.faults_end.max(Mono(0) + FAULTS_FOR) {
             return Ok(false);
         }
@@ -55,6 +57,36 @@ impl Sim<'_> {
         }
         self.check_end()?;
         Ok(true)
+    }
+
+    /// Compares what agents count that waits for other sites with what their stores hold.
+    fn check_outgoing(&mut self) -> Result<(), Broken> {
+        for index in 0..self.stations.len() {
+            let clock = self.clock(index);
+            let Station { process: Some(process), federation: Some(federation), .. } =
+                &mut self.stations[index]
+            else {
+                continue;
+            };
+            let is_held_up = process.agent.status(clock).hosts.held_up > 0;
+            let (counted, is_exact) = process.agent.outgoing_urls();
+            let mut stored = 0;
+            let counting = process.store.hosts(&mut |host| {
+                stored += if federation.site_of(&host.host) == federation.me() { 0 } else { host.queued };
+            });
+            counting.map_err(|error| (Promise::Bounded, error.to_string()))?;
+            if is_exact && counted != stored {
+                let what = format!("agent {index} counts {counted} URLs for other sites, its store {stored}");
+                return Err((Promise::Bounded, what));
+            }
+            if is_held_up {
+                self.reach("pages that wait for room on the way to another site");
+            }
+            if is_exact && stored > 0 {
+                self.reach("URLs that wait for other sites, counted");
+            }
+        }
+        Ok(())
     }
 
     /// Has every store decide what it has put off; true if anything was new.

@@ -1,13 +1,18 @@
 //! Several simulated sites that crawl as one: which host is whose, and what passes between them.
 //!
-//! Hosts that share an address, or have their robots.txt with another host, are of one site: what sites have to agree on about
-//! those is not simulated.
+//! In some runs hosts that share an address are of one site, in others of several.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use nephila_core::agent::Event;
-use nephila_core::federation::{Batch, Claim, Federation, Release, SiteEntry};
-use nephila_core::site::Moved;
+use nephila_core::federation::{
+    AddressesUsed, AskedRules, Batch, Claim, Federation, Release, SiteEntry, SiteNumber,
+};
+use nephila_core::record::Failure;
+use nephila_core::site::{Message, Moved, RulesAnswer};
+use nephila_core::time::Mono;
+use nephila_core::url::AddressKey;
 
 use super::super::SiteBug;
 use super::super::driver::Broken;
@@ -22,6 +27,8 @@ use super::{Happening, Sim, ToProcess};
 const DISTANCE: Duration = Duration::from_millis(40);
 /// When an agent takes what it has sent to another site for lost.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// And what it has asked for rules.
+const RULES_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// A batch on its way: who sent it, in which life and under which number, and to whom.
 pub(super) struct Call {
@@ -77,7 +84,7 @@ fn of_plan(
         .map(|site| {
             let its = homes.iter().zip(names).filter(|(home, _)| **home == site);
             let gateways = its.map(|(_, name)| name.clone()).collect();
-            SiteEntry { name: site_name(site), gateways, is_gone: gone == Some(site) }
+            SiteEntry { name: site_name(site), gateways, is_gone: gone == Some(site), ..SiteEntry::default() }
         })
         .collect();
     let mut random = Random::fork(seed, "sites of hosts");
@@ -93,7 +100,7 @@ fn of_plan(
             }
         }
     }
-    let groups = groups(plan);
+    let groups = groups(plan, seed.is_multiple_of(2));
     let pins = || {
         let pin = |(host, group): (&HostPlan, &usize)| (host.name.clone(), site_name(drawn[*group]));
         plan.hosts.iter().zip(&groups).map(pin).collect::<Vec<_>>()
@@ -102,8 +109,8 @@ fn of_plan(
     (0..sites).filter_map(|site| federation(site).ok()).collect()
 }
 
-/// For each host the first of those that have to be with it.
-fn groups(plan: &Plan) -> Vec<usize> {
+/// For each host the first of those that have to be with it: those that share an address with it, or itself alone.
+fn groups(plan: &Plan, share_addresses: bool) -> Vec<usize> {
     let mut group: Vec<usize> = (0..plan.hosts.len()).collect();
     let mut join = |a: usize, b: usize| {
         let (low, high) = (group[a].min(group[b]), group[a].max(group[b]));
@@ -111,15 +118,12 @@ fn groups(plan: &Plan) -> Vec<usize> {
     };
     for (at, host) in plan.hosts.iter().enumerate() {
         let addresses = [Some(host.address), host.other_address];
-        let rules = plan.rules_elsewhere(&host.name);
         for (other_at, other) in plan.hosts.iter().enumerate().take(at) {
             let shares = addresses
                 .iter()
                 .flatten()
                 .any(|address| *address == other.address || Some(*address) == other.other_address);
-            let has_rules =
-                rules == Some(&other.name) || plan.rules_elsewhere(&other.name) == Some(&host.name);
-            if shares || has_rules {
+            if shares && !share_addresses {
                 join(at, other_at);
             }
         }
@@ -187,6 +191,14 @@ pub(super) struct ClaimCall {
     claim: Box<Claim>,
 }
 
+/// The same for rules of a host.
+pub(super) struct RulesCall {
+    from: (usize, u64),
+    call: u64,
+    to: usize,
+    ask: Box<AskedRules>,
+}
+
 /// In some runs a site is lost for good: which one, and when. Never the first, which alone knows the seeds.
 fn loss(seed: u64, sites: usize, within: Duration) -> Option<(Duration, usize)> {
     let mut random = Random::fork(seed, "lost sites");
@@ -194,6 +206,18 @@ fn loss(seed: u64, sites: usize, within: Duration) -> Option<(Duration, usize)> 
     // Much of the crawl has to be done again.
     let at = Duration::from_millis(random.below(within.as_millis() as u64 / 2));
     (sites > 1 && random.percent(30)).then_some((at, site))
+}
+
+/// For how long what another site says of its addresses surely counts.
+const TOLD_FOR: Duration = Duration::from_secs(600);
+
+impl Station {
+    /// How many sites use an address, as far as its process surely knows.
+    pub(super) fn sites_at(&self, address: IpAddr, now: Mono) -> u32 {
+        let key = AddressKey::of(address);
+        let told = self.told.iter().filter(|((address, _), at)| *address == key && now < **at + TOLD_FOR);
+        1 + told.count() as u32
+    }
 }
 
 impl Sim<'_> {
@@ -293,7 +317,8 @@ impl Sim<'_> {
             self.answer_call(to, call, true);
         }
         let life = self.stations[to].life;
-        let event = Box::new(Event::Batch { call, batch });
+        let site = self.site_of(from.0);
+        let event = Box::new(Event::Batch { call, site, batch });
         self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
     }
 
@@ -315,6 +340,87 @@ impl Sim<'_> {
         }
     }
 
+    /// The number of the site of an agent.
+    pub(super) fn home_of(&self, index: usize) -> usize {
+        self.stations[index].federation.as_ref().map_or(0, home)
+    }
+
+    /// Tells one agent of a site which addresses another one uses.
+    pub(super) fn tell_site(&mut self, index: usize, site: SiteNumber, used: &AddressesUsed) {
+        let Some(federation) = &self.stations[index].federation else { return };
+        let gateways = &federation.site(site).gateways;
+        let gateway = &gateways[self.random.below(gateways.len() as u64) as usize];
+        let Some(to) = self.stations.iter().position(|station| station.site.name == *gateway) else { return };
+        let (name, life) = (self.site_of(index), self.stations[to].life);
+        for wait in self.network.carry(index, to, self.now) {
+            let event = Event::Told { call: 0, site: name.clone(), used: Box::new(used.clone()) };
+            let told = ToProcess::Tell(Box::new(event));
+            self.after(DISTANCE + wait, Happening::ToProcess(to, life, told));
+        }
+    }
+
+    /// Takes note of what an agent is told of addresses that other sites use.
+    pub(super) fn note_told(&mut self, index: usize, event: &Event) {
+        let (site, addresses) = match event {
+            Event::Told { site, used, .. } => {
+                let federation = self.stations[index].federation.as_ref();
+                let federation = federation.filter(|federation| federation.list() == used.list);
+                let Some(federation) = federation else { return };
+                let sites = federation.sites().take_while(|(_, entry)| entry.name != *site);
+                (sites.count() as u16, &used.addresses)
+            }
+            Event::Message { message, .. } => match &**message {
+                Message::Used { site, addresses } => (*site, addresses),
+                _ => return,
+            },
+            _ => return,
+        };
+        let now = self.now;
+        self.stations[index].told.extend(addresses.iter().map(|address| ((*address, site), now)));
+    }
+
+    pub(super) fn ask_rules(&mut self, index: usize, gateway: &str, call: u64, ask: Box<AskedRules>) {
+        let life = self.stations[index].life;
+        let unheard = ToProcess::Tell(Box::new(Event::RulesOfSite { call, result: None }));
+        self.after(RULES_TIMEOUT, Happening::ToProcess(index, life, unheard));
+        let Some(to) = self.stations.iter().position(|station| station.site.name == gateway) else { return };
+        for wait in self.network.carry(index, to, self.now) {
+            let call = RulesCall { from: (index, life), call, to, ask: ask.clone() };
+            self.after(DISTANCE + wait, Happening::AskRules(call));
+        }
+    }
+
+    pub(super) fn hear_rules_asked(
+        &mut self,
+        RulesCall { from, call, to, ask }: RulesCall,
+    ) -> Result<(), Broken> {
+        if self.network.is_cut(from.0, to, self.now) || self.stations[to].process.is_none() {
+            return Ok(());
+        }
+        self.calls += 1;
+        self.rule_askers.insert(self.calls, (from.0, from.1, call));
+        let event = Box::new(Event::RulesAsked { call: self.calls, ask });
+        let life = self.stations[to].life;
+        self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
+    }
+
+    pub(super) fn give_rules(
+        &mut self,
+        index: usize,
+        call: u64,
+        result: Option<Box<Result<RulesAnswer, Failure>>>,
+    ) {
+        let Some((to, life, call)) = self.rule_askers.remove(&call) else { return };
+        self.reach(match &result {
+            Some(result) if result.is_ok() => "rules had from a host of another site",
+            _ => "rules that another site did not have",
+        });
+        for wait in self.network.carry(index, to, self.now) {
+            let answer = ToProcess::Tell(Box::new(Event::RulesOfSite { call, result: result.clone() }));
+            self.after(DISTANCE + wait, Happening::ToProcess(to, life, answer));
+        }
+    }
+
     pub(super) fn hear_claim(
         &mut self,
         ClaimCall { from, call, to, claim }: ClaimCall,
@@ -324,7 +430,7 @@ impl Sim<'_> {
         }
         self.calls += 1;
         self.claimers.insert(self.calls, (from.0, from.1, call));
-        let site = self.stations[from.0].federation.as_ref().map(home).map(site_name).unwrap_or_default();
+        let site = self.site_of(from.0);
         let event = Box::new(Event::Claim { call: self.calls, site, claim });
         let life = self.stations[to].life;
         self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
@@ -341,6 +447,11 @@ impl Sim<'_> {
             let answer = ToProcess::Tell(Box::new(Event::Claimed { call, release: release.clone() }));
             self.after(DISTANCE + wait, Happening::ToProcess(to, life, answer));
         }
+    }
+
+    /// The name of the site of an agent.
+    fn site_of(&self, index: usize) -> String {
+        self.stations[index].federation.as_ref().map(home).map(site_name).unwrap_or_default()
     }
 
     pub(super) fn answer_call(&mut self, index: usize, call: u64, taken: bool) {

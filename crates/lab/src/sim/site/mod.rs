@@ -42,7 +42,7 @@ use super::{Promise, Report, SiteBug, Violation};
 use check_copies::Copies;
 use check_owner::Owners;
 use faults::Fault;
-use federation::{Call, Caller, ClaimCall};
+use federation::{Call, Caller, ClaimCall, RulesCall};
 use network::{Letter, Network, Parcel};
 use station::Station;
 
@@ -89,6 +89,8 @@ enum Happening {
     Relist(usize, Option<usize>, u64),
     /// A site is asked about a host.
     Claim(ClaimCall),
+    /// A site is asked for the rules that a host has.
+    AskRules(RulesCall),
     Look,
 }
 
@@ -132,6 +134,7 @@ struct Sim<'a> {
     calls: u64,
     callers: BTreeMap<u64, Caller>,
     claimers: BTreeMap<u64, Caller>,
+    rule_askers: BTreeMap<u64, Caller>,
     /// URLs that were sent to other sites.
     posted: BTreeSet<String>,
     trace: Trace<'a>,
@@ -169,6 +172,9 @@ impl<'a> Sim<'a> {
             ip_parallel: [1, 1, 2][random.below(3) as usize],
             // In some runs hosts come and go.
             hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
+            // In some federations hardly anything may wait for another site, or be sent there.
+            outbox_urls_max: [2, Settings::default().outbox_urls_max][usize::from(!seed.is_multiple_of(3))],
+            send_rate: [Some(1), None][usize::from(!seed.is_multiple_of(4))],
             ..Settings::default()
         };
         let config = Config {
@@ -217,6 +223,7 @@ impl<'a> Sim<'a> {
             calls: 0,
             callers: BTreeMap::new(),
             claimers: BTreeMap::new(),
+            rule_askers: BTreeMap::new(),
             posted: BTreeSet::new(),
             trace,
             report: Report::default(),
@@ -365,6 +372,7 @@ impl<'a> Sim<'a> {
             Happening::ChangeList(version) => self.change_list(version),
             Happening::Relist(index, gone, version) => self.relist(index, gone, version),
             Happening::Claim(call) => self.hear_claim(call)?,
+            Happening::AskRules(call) => self.hear_rules_asked(call)?,
             Happening::Look => return self.look(),
         }
         Ok(false)
@@ -444,6 +452,7 @@ impl<'a> Sim<'a> {
         station.life += 1;
         (station.is_paused, station.back_after) = (false, None);
         station.missed.clear();
+        station.told.clear();
         let unsynced = std::mem::take(&mut station.unsynced);
         match crash {
             Crash::Kill => station.disk = station.disk.kill(),

@@ -1,6 +1,6 @@
 //! One agent of the simulated site: performs its actions as the node does.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use nephila_node::writer::{self, Done, Job};
 use nephila_store::{Exported, KnownState, OwnStore, PlacedRecord, Store};
 
 use super::super::check_lost;
+use super::super::check_polite::Begin;
 use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, Process, broken};
 use super::super::levels::{Crash, Exchange, Level};
@@ -65,6 +66,8 @@ pub(super) struct Station {
     pub(super) is_gone: bool,
     /// The last batch for another site, unless it was answered.
     pub(super) posting: Option<u64>,
+    /// Addresses that other sites use, as its process was told, and when.
+    pub(super) told: BTreeMap<(AddressKey, u16), Mono>,
     config: Config,
 }
 
@@ -123,6 +126,7 @@ impl Station {
             earlier: Vec::new(),
             is_gone: false,
             posting: None,
+            told: BTreeMap::new(),
             config: config.clone(),
         }
     }
@@ -230,6 +234,7 @@ impl Sim<'_> {
     fn step(&mut self, index: usize, event: Event) -> Result<(), Broken> {
         let clock = self.clock(index);
         self.wakes.touch(index);
+        self.note_told(index, &event);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let mut actions = Vec::new();
         process.agent.step(clock, event, &mut actions);
@@ -315,8 +320,16 @@ impl Sim<'_> {
                     let exported = process.store.export_host(&host, from.as_ref()).map_err(failed)?;
                     self.exported_host(index, call, exported);
                 }
+                Action::CountQueued(mut counted) => {
+                    let counting = process.store.count_queued(&mut |host, urls| counted.add(host, urls));
+                    let decided = counting.map_err(failed)?;
+                    answers.push_back(Event::CountedQueued { counted, decided });
+                }
                 Action::Claim { gateway, call, claim, .. } => self.claim(index, &gateway, call, claim),
                 Action::Release { call, release } => self.release(index, call, release),
+                Action::Tell { site, used } => self.tell_site(index, site, &used),
+                Action::AskRules { gateway, call, ask, .. } => self.ask_rules(index, &gateway, call, ask),
+                Action::GiveRules { call, result } => self.give_rules(index, call, result),
                 Action::Reread { from, until } => {
                     let (mut records, next) = process.store.records(from, until).map_err(failed)?;
                     if self.bug == Some(SiteBug::LosesOutboxes) {
@@ -471,7 +484,8 @@ impl Sim<'_> {
             return Err((Promise::Bounded, format!("{} was to be fetched nowhere", order.url)));
         };
         let (took, started, exchange) = (reply.took, self.clock(index), self.exchanges);
-        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply };
+        let site = self.home_of(index);
+        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply, site };
         let is_stray = self.is_stray(index, &flight.host);
         let of_two = self.owners.begins(&flight.host, index, is_stray.then_some(self.now));
         let is_forgiven = self.owners.was_stray(&flight.host, self.now);
@@ -513,7 +527,11 @@ impl Sim<'_> {
             return;
         }
         let heard = (flight.exchange, flight.reply.meaning);
-        self.polite.ends(&flight.begin(), Some(heard), station.is_paused, self.now);
+        let begin = Begin { sites: station.sites_at(flight.address, self.now), ..flight.begin() };
+        if begin.sites > 1 {
+            *self.report.reached.entry("an address that another site uses".to_owned()).or_default() += 1;
+        }
+        self.polite.ends(&begin, Some(heard), station.is_paused, self.now);
         self.owners.ends(&flight.host);
         if flight.reply.meaning == Meaning::Final && !flight.for_rules {
             self.twice.answered(flight.url.as_str(), flight.exchange);
@@ -547,7 +565,7 @@ impl Sim<'_> {
         self.stations[index].unheard.remove(&fetch);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let Some(mut flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
-        self.polite.reads(flight.address, flight.exchange);
+        self.polite.reads((flight.site, flight.address), flight.exchange);
         let capture = flight.take_capture();
         process.held.insert(fetch, (flight.exchange, capture));
         let event = Event::Fetched(Fetched {

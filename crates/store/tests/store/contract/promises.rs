@@ -237,7 +237,8 @@ pub(crate) fn what_was_taken_at_the_end_is_due_again<H: Harness>(seed: u64) {
 }
 
 pub(crate) fn a_url_that_nobody_offered_can_be_settled<H: Harness>(seed: u64) {
-    let mut harness = H::new(seed, StoreLimits { max_depth: 0, max_host_pages: 1, max_urls: 1 });
+    let mut harness =
+        H::new(seed, StoreLimits { max_depth: 0, max_host_pages: 1, max_urls: 1, ..StoreLimits::NONE });
     settle(&mut harness, "done", done());
     settle(&mut harness, "again", retry(50));
     harness.store().decide().unwrap();
@@ -250,7 +251,7 @@ pub(crate) fn a_url_that_nobody_offered_can_be_settled<H: Harness>(seed: u64) {
 }
 
 pub(crate) fn limits_keep_out_and_higher_ones_admit<H: Harness>(seed: u64) {
-    let limits = StoreLimits { max_depth: 2, max_host_pages: 2, max_urls: 3 };
+    let limits = StoreLimits { max_depth: 2, max_host_pages: 2, max_urls: 3, ..StoreLimits::NONE };
     with_and_without_saving(seed, limits, |harness: &mut H, save| {
         let offers = [
             ("http://a.example/1", 0),
@@ -273,7 +274,11 @@ pub(crate) fn limits_keep_out_and_higher_ones_admit<H: Harness>(seed: u64) {
         assert_eq!(names(&take(harness, 9, 0)), ["1", "2"]);
         save(harness);
         let known = ["http://a.example/1", "http://a.example/2", "http://b.example/1"];
-        for limits in [limits, StoreLimits { max_depth: 9, max_host_pages: 9, max_urls: 9 }, NO_LIMITS] {
+        for limits in [
+            limits,
+            StoreLimits { max_depth: 9, max_host_pages: 9, max_urls: 9, ..StoreLimits::NONE },
+            NO_LIMITS,
+        ] {
             let all = if limits.max_urls < 9 { 3 } else { 6 };
             harness.restart(limits, &[]);
             harness.store().decide().unwrap();
@@ -299,7 +304,8 @@ pub(crate) fn what_was_tried_stays_known_under_lower_limits<H: Harness>(seed: u6
             harness.tell(&Record::Settled(last[last.len() - 1].clone()));
         }
         save(harness);
-        harness.restart(StoreLimits { max_depth: 1, max_host_pages: 1, max_urls: 1 }, &[]);
+        harness
+            .restart(StoreLimits { max_depth: 1, max_host_pages: 1, max_urls: 1, ..StoreLimits::NONE }, &[]);
         harness.store().decide().unwrap();
         let stored = harness.store().stored();
         assert_eq!((stored.known, stored.queued), (2, 1));
