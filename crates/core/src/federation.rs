@@ -18,6 +18,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::agent::Cursor;
 use crate::limits::SITES_MAX;
+use crate::maps::Version;
+use crate::maps::concerns::{Concern, Say};
 use crate::record::Found;
 use crate::site::{AgentId, Moved};
 use crate::time::Wall;
@@ -101,6 +103,8 @@ pub struct Federation {
     me: SiteNumber,
     /// Whose domains are that a rule names.
     pinned: BTreeMap<String, SiteNumber>,
+    /// The site whose operator speaks for all.
+    operator: Option<SiteNumber>,
     is_stretched: bool,
     is_remembering: bool,
 }
@@ -131,7 +135,27 @@ impl Federation {
         }
         let pin = |(domain, site): (String, String)| Ok((domain.to_ascii_lowercase(), find(&site)?));
         let pinned = pinned.into_iter().map(pin).collect::<Result<_, NotAFederation>>()?;
-        Ok(Federation { version, sites, me, pinned, is_stretched: false, is_remembering: false })
+        Ok(Federation {
+            version,
+            sites,
+            me,
+            pinned,
+            operator: None,
+            is_stretched: false,
+            is_remembering: false,
+        })
+    }
+
+    /// The same sites, one of which speaks for all where only one can.
+    pub fn operated_by(self, site: &str) -> Result<Federation, NotAFederation> {
+        let operator = self.find(site).ok_or_else(|| NotAFederation::Unknown(site.to_owned()))?;
+        Ok(Federation { operator: Some(operator), ..self })
+    }
+
+    /// The site that speaks for all, if there is one and it is not gone.
+    pub fn operator(&self) -> Option<&str> {
+        let entry = self.site(self.operator?);
+        (!entry.is_gone).then_some(&*entry.name)
     }
 
     /// The same sites as one that is stretched over all places, for comparisons: each *URL* belongs to one, by its hash, all of
@@ -176,7 +200,11 @@ impl Federation {
             add(domain);
             add(&self.site(*site).name);
         }
-        self.gone().for_each(add);
+        self.gone().for_each(&mut add);
+        if let Some(operator) = self.operator {
+            add("operator");
+            add(&self.site(operator).name);
+        }
         ListId { version: self.version, digest: hash.digest() }
     }
 
@@ -327,6 +355,35 @@ pub struct Release {
     pub next: Option<Cursor>,
 }
 
+/// A part of what a site says to all, or none of it and only what it is compared by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saying {
+    /// The teller's list of sites.
+    pub list: ListId,
+    /// Which site says so: the teller itself, or one that is gone.
+    pub of: String,
+    /// Digests of all that it says, by ranges.
+    pub digests: Vec<u64>,
+    /// Nothing was ever said, as far as the teller knows.
+    pub is_empty: bool,
+    /// What it says in the ranges that are to be told.
+    pub part: Section,
+}
+
+/// What one site says to all.
+pub type Section = crate::maps::Section<Concern, Say>;
+
+/// The answer to that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// The ranges in which that site says something else, as far as is known here,
+    pub differ: Vec<u8>,
+    /// and the latest version of it that is.
+    pub newest: Version,
+    /// All of it, if the teller has nothing: then it has lost that.
+    pub lost: Option<Box<Section>>,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -384,6 +441,10 @@ mod tests {
         assert_eq!(new(&["a"], "a", "c"), Err(NotAFederation::Unknown("c".into())));
         assert_eq!(new(&["a", "b"], "a", "b"), Ok(()));
         assert_eq!(new(&["a+", "b"], "a", "b"), Err(NotAFederation::Gone("a".into())));
+        let operated = |by: &str| federation(&["a", "b", "c+"], &[]).operated_by(by);
+        assert_eq!(operated("d"), Err(NotAFederation::Unknown("d".into())));
+        assert_eq!(operated("b").unwrap().operator(), Some("b"));
+        assert_eq!(operated("c").unwrap().operator(), None, "it is gone");
     }
 
     proptest! {
@@ -419,6 +480,7 @@ mod tests {
             federation(&["paris", "tokyo", "lima"], &[("jp", "tokyo")]),
             federation(&["paris", "tokyo+"], &[("jp", "tokyo")]),
             federation(&names, &[("jp", "tokyo")]).stretched(),
+            federation(&names, &[("jp", "tokyo")]).operated_by("tokyo").unwrap(),
         ] {
             assert!(other.list() != list && other.list().version == list.version);
         }

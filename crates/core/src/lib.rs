@@ -10,6 +10,7 @@ pub mod cash;
 pub mod federation;
 pub mod frontier;
 pub mod limits;
+pub mod maps;
 pub mod parse;
 pub mod politeness;
 pub mod record;

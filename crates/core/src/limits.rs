@@ -83,3 +83,12 @@ pub const POST_BYTES_MAX: usize = 512 << 10;
 
 /// URLs of one host that are taken for a batch at once.
 pub const POSTED_OF_HOST_MAX: usize = 500;
+
+/// Things that a site of a federation can say to all others, those included that it has taken back,
+pub const MAP_ENTRIES_MAX: usize = 1_000;
+
+/// the text of what they are about and what they take beside it,
+pub const MAP_BYTES_MAX: usize = 64 << 10;
+
+/// and how many may have been taken back before that is forgotten, when everybody has heard of it.
+pub const MAP_TAKEN_BACK_MAX: usize = 16;

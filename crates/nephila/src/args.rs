@@ -114,11 +114,13 @@ fn asking() -> Vec<Command> {
             .arg(switch("raw", "As it came over the wire"))
             .arg(url()),
         one("block", "Ask nothing more of a host, a domain or an address; alone: list what is blocked")
-            .arg(whom("A name, which stands for all names below it too, or one address")),
+            .arg(whom("A name, which stands for all names below it too, or one address"))
+            .arg(everywhere()),
         one("unblock", "Take a block back")
-            .arg(whom("As it was blocked; `nephila block` lists it").required(true)),
-        one("pause", "Start no request until told to go on"),
-        one("resume", "Go on after a pause"),
+            .arg(whom("As it was blocked; `nephila block` lists it").required(true))
+            .arg(everywhere()),
+        one("pause", "Start no request until told to go on").arg(everywhere()),
+        one("resume", "Go on after a pause").arg(everywhere()),
         one("stop", "Settle what is in flight and end"),
     ]
 }
@@ -140,6 +142,10 @@ fn site() -> Command {
                 )
                 .arg(Arg::new("agent").value_name("AGENT").required(true).help("Its name, or its number")),
         )
+}
+
+fn everywhere() -> Arg {
+    switch("everywhere", "At all sites of the federation")
 }
 
 pub(crate) fn out() -> Arg {

@@ -3,11 +3,12 @@
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ArgMatches;
 use nephila_node::asking::from_hex;
-use nephila_node::config::reference;
-use nephila_node::control::{self, Block, CallError, HostSort, Request, Response, block_name};
+use nephila_node::config::{read_span, reference};
+use nephila_node::control::{self, Block, CallError, Everywhere, HostSort, Request, Response, block_name};
 use nephila_node::directory::{self, DirectoryError, Recorded};
 use nephila_node::display::harmless;
 use nephila_node::report::{Captured, Why, decoded};
@@ -52,6 +53,16 @@ fn done(request: &Request) -> String {
     match request {
         Request::Block { what } => format!("blocked {}", block_name(what)),
         Request::Unblock { what } => format!("unblocked {}", block_name(what)),
+        Request::Everywhere { what } => match what {
+            Everywhere::Block(what) => format!("blocked {} everywhere", block_name(what)),
+            Everywhere::Unblock(what) => format!("unblocked {} everywhere", block_name(what)),
+            Everywhere::Pause => "all sites pause; `nephila resume --everywhere` goes on".to_owned(),
+            Everywhere::Resume => "all sites go on".to_owned(),
+            Everywhere::Delay(Some(delay)) => {
+                format!("all sites leave each host alone for {delay:?} at least")
+            }
+            Everywhere::Delay(None) => "all sites leave hosts alone for as long as each wants".to_owned(),
+        },
         Request::Pause => "paused; `nephila resume` goes on".to_owned(),
         Request::Resume => "resumed".to_owned(),
         Request::Stop => "stopping: what is in flight is settled first".to_owned(),
@@ -151,7 +162,21 @@ fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
     let whom = |text: &String| control::parse_block(text).map_err(Failure::usage);
     // Only these two commands take one.
     let given = matches.try_get_one::<String>("whom").ok().flatten();
+    // Only these four have it.
+    let is_everywhere = matches.try_get_one::<bool>("everywhere").ok().flatten() == Some(&true);
     Ok(match name {
+        "block" | "unblock" | "pause" | "resume" if is_everywhere => {
+            let what = given.map(whom).transpose()?;
+            let what = match (name, what) {
+                ("block", Some(what)) => Everywhere::Block(what),
+                ("unblock", Some(what)) => Everywhere::Unblock(what),
+                ("pause", _) => Everywhere::Pause,
+                ("resume", _) => Everywhere::Resume,
+                _ => return Err(Failure::usage("--everywhere: name a host, a domain or an address")),
+            };
+            Request::Everywhere { what }
+        }
+        "delay" => Request::Everywhere { what: Everywhere::Delay(span(matches)?) },
         "status" => Request::Status,
         "why" => Request::Why { url: url(matches)? },
         "hosts" => Request::Hosts { limit: limit(matches)?, sort: sort(matches), name: host(matches)? },
@@ -173,6 +198,13 @@ fn request(name: &str, matches: &ArgMatches) -> Result<Request, Failure> {
         },
         other => return Err(Failure::usage(format!("{other} is not a command"))),
     })
+}
+
+fn span(matches: &ArgMatches) -> Result<Option<Duration>, Failure> {
+    match matches.get_one::<String>("delay").map_or("none", String::as_str) {
+        "none" => Ok(None),
+        text => read_span(text).map(Some).map_err(Failure::usage),
+    }
 }
 
 fn url(matches: &ArgMatches) -> Result<String, Failure> {

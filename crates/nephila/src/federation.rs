@@ -42,6 +42,17 @@ pub(crate) fn command() -> Command {
                 .arg(args::out())
                 .arg(args::json()),
         )
+        .subcommand(
+            Command::new("delay")
+                .about("Have all sites leave each host alone for so long at least, from now on")
+                .after_help(
+                    "Only at the site that the list of sites names as `operator`. Waits that a host asks for, and longer delays of \
+                     single sites, stay as they are.",
+                )
+                .arg(Arg::new("delay").value_name("DELAY").required(true).help("Such as 30s; none to take it back"))
+                .arg(args::out())
+                .arg(args::json()),
+        )
 }
 
 /// Runs the command.
@@ -49,6 +60,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Ended {
     let matches = match matches.subcommand() {
         Some(("forget", matches)) => matches,
         Some(("status", _)) => return crate::ask::run("federation", matches),
+        Some(("delay", matches)) => return crate::ask::run("delay", matches),
         _ => return Ok(crate::exit::USAGE),
     };
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use nephila_core::agent::Everywhere;
 pub use nephila_core::record::Block;
 use nephila_core::record::Pointer;
 use nephila_core::url::Host;
@@ -64,6 +65,11 @@ pub enum Request {
     Unblock {
         /// Whom.
         what: Block,
+    },
+    /// The same of all sites of the federation.
+    Everywhere {
+        /// What is wanted of them.
+        what: Everywhere,
     },
     /// What is blocked?
     Blocks,

@@ -432,7 +432,9 @@ impl Run {
                 | Action::Release { .. }
                 | Action::AskRules { .. }
                 | Action::Tell { .. }
-                | Action::GiveRules { .. }) => {
+                | Action::GiveRules { .. }
+                | Action::Say { .. }
+                | Action::Heard { .. }) => {
                     if let Some(site) = &self.site {
                         site.perform(said);
                     }

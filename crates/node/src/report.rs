@@ -4,6 +4,7 @@
 
 mod sites;
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -46,6 +47,9 @@ pub struct Why {
     /// The site that says all this, if it is another one of the federation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<String>,
+    /// The sites of the federation that have that blocked everywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by_sites: Vec<String>,
     /// Where its answer is in the archive, if there is one.
     pub capture: Option<Captured>,
 }
@@ -136,6 +140,9 @@ pub enum UrlState {
     Blocked {
         /// By what.
         by: String,
+        /// The sites of the federation that have it blocked everywhere.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sites: Vec<String>,
     },
     /// robots.txt forbids it.
     Disallowed {
@@ -227,7 +234,15 @@ impl UrlState {
             }
             UrlState::OutOfScope { rule } => format!("out of scope: {rule}"),
             UrlState::Trap { rule } => format!("left aside as a trap: {rule}"),
-            UrlState::Blocked { by } => format!("blocked by {by}: `nephila unblock {by}` takes that back"),
+            UrlState::Blocked { by, sites } if sites.is_empty() => {
+                format!("blocked by {by}: `nephila unblock {by}` takes that back")
+            }
+            UrlState::Blocked { by, sites } => {
+                let sites = sites.join(", ");
+                format!(
+                    "blocked by {by} everywhere, by site {sites}: `nephila unblock {by} --everywhere` there takes that back"
+                )
+            }
             UrlState::Disallowed { line, rule } => format!("forbidden by line {line} of robots.txt: {rule}"),
             UrlState::OtherSite { site } => {
                 format!("not known here: its host belongs to site {site}, which may know it")
@@ -284,7 +299,9 @@ impl Why {
             let _ = writeln!(text, "  known as a {}{via}, depth {}", found.how, found.depth);
         }
         if let Some(by) = &self.blocked_by {
-            let _ = writeln!(text, "  nothing more is asked of its host: blocked by {by}");
+            let sites = self.blocked_by_sites.join(", ");
+            let whose = if sites.is_empty() { sites } else { format!(" everywhere, by site {sites}") };
+            let _ = writeln!(text, "  nothing more is asked of its host: blocked by {by}{whose}");
         }
         if let Some(Captured { agent, agent_name, file, pointer }) = &self.capture {
             let whose =
@@ -588,15 +605,21 @@ pub fn hosts(hosts: &[HostView], all: u64) -> Response {
     Response::Report { text, json: json!({ "schema": 1, "hosts_total": all, "hosts": hosts }) }
 }
 
-/// What is blocked, as an answer.
-pub fn blocks<'a>(blocks: impl Iterator<Item = &'a Block>) -> Response {
-    let mut names: Vec<String> = blocks.map(block_name).collect();
-    names.sort();
-    let text = match names.len() {
-        0 => "nothing is blocked\n".to_owned(),
-        _ => names.iter().map(|name| format!("{name}\n")).collect(),
+/// What is blocked, and by which sites everywhere, as an answer.
+pub fn blocks<'a>(blocks: impl Iterator<Item = (&'a Block, Vec<String>)>) -> Response {
+    let blocks: BTreeMap<String, Vec<String>> =
+        blocks.map(|(block, sites)| (block_name(block), sites)).collect();
+    let line = |(name, sites): (&String, &Vec<String>)| match sites.len() {
+        0 => format!("{name}\n"),
+        _ => format!("{name} (everywhere, by {})\n", sites.join(", ")),
     };
-    Response::Report { text, json: json!({ "schema": 1, "blocks": names }) }
+    let text = match blocks.len() {
+        0 => "nothing is blocked\n".to_owned(),
+        _ => blocks.iter().map(line).collect(),
+    };
+    let names: Vec<&String> = blocks.keys().collect();
+    let everywhere: BTreeMap<_, _> = blocks.iter().filter(|(_, sites)| !sites.is_empty()).collect();
+    Response::Report { text, json: json!({ "schema": 1, "blocks": names, "everywhere": everywhere }) }
 }
 
 /// A place where hosts can be.
@@ -704,7 +727,11 @@ mod tests {
             (NotKnown, "not known"),
             (OutOfScope { rule: "--exclude".to_owned() }, "out of scope: --exclude"),
             (Trap { rule: "too long".to_owned() }, "trap: too long"),
-            (Blocked { by: "a.test".to_owned() }, "`nephila unblock a.test`"),
+            (Blocked { by: "a.test".to_owned(), sites: Vec::new() }, "`nephila unblock a.test`"),
+            (
+                Blocked { by: "a.test".to_owned(), sites: vec!["lima".to_owned()] },
+                "a.test everywhere, by site lima: `nephila unblock a.test --everywhere`",
+            ),
             (OtherSite { site: "oslo".to_owned() }, "its host belongs to site oslo"),
             (Sent { site: "lima".to_owned(), at_ms: 0 }, "given to site lima, whose host it is, 1970"),
             (Disallowed { line: 7, rule: "Disallow: /x".to_owned() }, "line 7 of robots.txt: Disallow: /x"),
@@ -738,6 +765,7 @@ mod tests {
             found: Some(FoundBy::new(How::Link, Some("https://a.test/b".to_owned()), 3)),
             blocked_by: Some("a.test".to_owned()),
             answered_by: None,
+            blocked_by_sites: vec!["lima".to_owned()],
             capture: Some(Captured {
                 agent: None,
                 agent_name: None,
@@ -941,10 +969,17 @@ mod tests {
     #[test]
     fn blocks_are_listed() {
         let list = ["b.test", "127.0.0.1", "a.test"].map(|text| crate::control::parse_block(text).unwrap());
-        let Response::Report { text, json } = blocks(list.iter()) else { panic!() };
-        assert_eq!(text, "127.0.0.1\na.test\nb.test\n");
+        let by = |block: &Block| match *block == list[2] {
+            true => vec!["lima".to_owned(), "oslo".to_owned()],
+            false => Vec::new(),
+        };
+        let Response::Report { text, json } = blocks(list.iter().map(|block| (block, by(block)))) else {
+            panic!()
+        };
+        assert_eq!(text, "127.0.0.1\na.test (everywhere, by lima, oslo)\nb.test\n");
         assert_eq!(json["blocks"], json!(["127.0.0.1", "a.test", "b.test"]));
-        let Response::Report { text, json } = blocks([].iter()) else { panic!() };
+        assert_eq!(json["everywhere"], json!({ "a.test": ["lima", "oslo"] }));
+        let Response::Report { text, json } = blocks(std::iter::empty()) else { panic!() };
         assert_eq!((text.as_str(), &json["blocks"]), ("nothing is blocked\n", &json!([])));
     }
 }

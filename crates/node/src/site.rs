@@ -182,6 +182,10 @@ impl Site {
             }
             (Action::Tell { site, used }, Some(exchange)) => exchange.tell(site, &used),
             (Action::GiveRules { call, result }, Some(exchange)) => exchange.give_rules(call, result),
+            (Action::Say { site, gateway, call, saying }, Some(exchange)) => {
+                exchange.say(site, gateway, call, &saying);
+            }
+            (Action::Heard { call, heard }, Some(exchange)) => exchange.heard(call, heard),
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::{Agent, HostView, RobotsView, StopReason, StoredHost, Totals};
-use nephila_core::record::{Failure, Outcome, Pointer, Record, RobotsRecord, Settled};
+use nephila_core::record::{Block, Failure, Outcome, Pointer, Record, RobotsRecord, Settled};
 use nephila_core::site::AgentId;
 use nephila_core::time::Now;
 use nephila_core::url::{self, CleanUrl, Host, Origin, Url, traps};
@@ -103,7 +103,10 @@ impl Crawl<'_> {
             Request::Hosts { limit, sort, name } => {
                 self.tell(&Ask::Hosts { limit: *limit, sort: *sort, name: name.clone() }, now)
             }
-            Request::Blocks => return report::blocks(self.agent.blocks()),
+            Request::Blocks => {
+                let agent = &*self.agent;
+                return report::blocks(agent.blocks().map(|block| (block, agent.blocked_by(block))));
+            }
             Request::Site => {
                 return match self.agent.site_view(now) {
                     Some(view) => report::site(&view, self.running),
@@ -115,6 +118,7 @@ impl Crawl<'_> {
             | Request::Forget { .. }
             | Request::Block { .. }
             | Request::Unblock { .. }
+            | Request::Everywhere { .. }
             | Request::Pause
             | Request::Resume
             | Request::Stop => return Response::Refused { why: "nothing runs there".to_owned() },
@@ -253,6 +257,7 @@ impl Crawl<'_> {
         // That nothing more is asked of its host is of interest even if this one is done.
         let block =
             self.agent.block_on(&Host::of(url)).filter(|_| !matches!(state, UrlState::Blocked { .. }));
+        let blocked_by_sites = block.map(|block| self.agent.blocked_by(block)).unwrap_or_default();
         let blocked_by = block.map(block_name);
         Ok(Why {
             url: url.to_string(),
@@ -260,6 +265,7 @@ impl Crawl<'_> {
             found,
             blocked_by,
             answered_by: None,
+            blocked_by_sites,
             capture: self.captured(capture, whose.flatten()),
         })
     }
@@ -272,7 +278,15 @@ impl Crawl<'_> {
         // One that was moved here is known without its text, and so without how it was found.
         let is_ours = !matches!(known.state, KnownState::Elsewhere { .. });
         let found = is_ours.then(|| FoundBy::new(known.found.how, known.via, known.found.depth));
-        Ok(Why { url: url.to_string(), state, found, blocked_by: None, answered_by: None, capture })
+        Ok(Why {
+            url: url.to_string(),
+            state,
+            found,
+            blocked_by: None,
+            answered_by: None,
+            blocked_by_sites: Vec::new(),
+            capture,
+        })
     }
 
     /// Where an answer is archived that this agent has, or another.
@@ -310,7 +324,7 @@ impl Crawl<'_> {
         };
         let host = Host::of(url);
         if let Some(block) = self.agent.block_on(&host) {
-            return UrlState::Blocked { by: block_name(block) };
+            return self.blocked(block);
         }
         if self.agent.is_fetching(url) {
             return UrlState::Fetching;
@@ -343,6 +357,10 @@ impl Crawl<'_> {
         }
     }
 
+    fn blocked(&self, block: &Block) -> UrlState {
+        UrlState::Blocked { by: block_name(block), sites: self.agent.blocked_by(block) }
+    }
+
     fn state_of_unknown(&self, url: &Url) -> UrlState {
         let clean = CleanUrl::from(url.clone());
         if let Err(rule) = self.agent.scope().judge(&clean) {
@@ -352,7 +370,7 @@ impl Crawl<'_> {
             return UrlState::Trap { rule: rule.to_string() };
         }
         if let Some(block) = self.agent.block_on(&Host::of(url)) {
-            return UrlState::Blocked { by: block_name(block) };
+            return self.blocked(block);
         }
         if let Some(site) = self.agent.other_site_name(&Host::of(url)) {
             return UrlState::OtherSite { site: site.to_owned() };

@@ -4,13 +4,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::control::Control;
 use super::handover::Cursor;
 use super::shared::{SharedAction, SharedEvent};
 use super::stopping::StopReason;
-use crate::federation::{AddressesUsed, AskedRules, Batch, Claim, Release, SiteNumber, UrlsBySite};
+use crate::federation::{
+    AddressesUsed, AskedRules, Batch, Claim, Heard, Release, Saying, SiteNumber, UrlsBySite,
+};
 use crate::frontier::HostMemo;
 use crate::parse::Link;
-use crate::record::{Block, Failure, How, Record};
+use crate::record::{Failure, How, Record};
 use crate::robots::Directives;
 use crate::site::{AgentId, Message, Moved, Partitions, RulesAnswer};
 use crate::time::{Mono, Wall};
@@ -158,6 +161,22 @@ pub enum Event {
         call: u64,
         /// What it asks.
         ask: Box<AskedRules>,
+    },
+    /// Another site says something to all; to be answered by [`Action::Heard`].
+    Said {
+        /// To be given back with the answer.
+        call: u64,
+        /// Which site.
+        site: String,
+        /// What it says.
+        saying: Box<Saying>,
+    },
+    /// The answer to [`Action::Say`].
+    Heard {
+        /// As given.
+        call: u64,
+        /// What the other site says to that, if it says anything.
+        heard: Option<Box<Heard>>,
     },
     /// The answer to [`Action::ExportHost`].
     ExportedHost {
@@ -344,6 +363,24 @@ pub enum Action {
         call: u64,
         /// As in [`Event::RulesOfSite`].
         result: Option<Box<Result<RulesAnswer, Failure>>>,
+    },
+    /// Say something to another site; answered by [`Event::Heard`], within a time.
+    Say {
+        /// The site.
+        site: SiteNumber,
+        /// Which of its agents to ask.
+        gateway: String,
+        /// To be given back with the answer.
+        call: u64,
+        /// What to say.
+        saying: Box<Saying>,
+    },
+    /// Answer [`Event::Said`].
+    Heard {
+        /// As given.
+        call: u64,
+        /// What is known here; nothing if that cannot be said now.
+        heard: Option<Box<Heard>>,
     },
     /// Read which URLs of a host are done or were tried, or a part of them; answered by [`Event::ExportedHost`].
     ExportHost {
@@ -637,21 +674,4 @@ pub enum Content {
     },
     /// The text of a robots.txt, decoded, as far as it counts.
     Robots(Vec<u8>),
-}
-
-/// Wishes of the operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Control {
-    /// Ask nothing more of these, from the next request on.
-    Block(Block),
-    /// Take a block back.
-    Unblock(Block),
-    /// Start no request until told to go on.
-    Pause,
-    /// Go on.
-    Resume,
-    /// An agent of the site will not come back: others take over what it held.
-    Forget(AgentId),
-    /// Settle what is in flight and end.
-    Stop(StopReason),
 }

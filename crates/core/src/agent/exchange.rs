@@ -20,6 +20,7 @@ use super::dispatch::unasked;
 use super::neighbours::Neighbours;
 use super::outgoing::Outgoing;
 use super::returning::Returning;
+use super::saying::Sayings;
 use super::{Action, Agent, Due, Ticket};
 use crate::federation::{Batch, Federation, SiteEntry, SiteNumber};
 use crate::frontier::{Place, Wait};
@@ -160,6 +161,9 @@ pub(super) struct Exchange {
     pub(super) neighbours: Neighbours,
     pub(super) returning: Returning,
     pub(super) claims: Claims,
+    pub(super) sayings: Sayings,
+    /// How long each host is left alone at least, because the federation's operator wants that.
+    pub(super) least_delay: Duration,
 }
 
 impl Exchange {
@@ -167,7 +171,6 @@ impl Exchange {
         let routes = federation.sites().map(|_| Route::default()).collect();
         let outgoing = Outgoing::new(federation.sites().len());
         Exchange {
-            federation,
             routes,
             posts: 0,
             calls: BTreeMap::new(),
@@ -176,6 +179,9 @@ impl Exchange {
             neighbours: Neighbours::default(),
             returning: Returning::default(),
             claims: Claims::default(),
+            sayings: Sayings::new(&federation),
+            least_delay: Duration::ZERO,
+            federation,
         }
     }
 }
@@ -269,6 +275,7 @@ impl Agent {
         self.tend_claims(now, out);
         self.tend_outgoing(now, out);
         self.tend_neighbours(now, out);
+        self.tend_sayings(now, out);
         let rate = self.settings.send_rate;
         let Some(Exchange { federation, routes, posts, .. }) = self.exchange.as_deref_mut() else { return };
         if self.ended {

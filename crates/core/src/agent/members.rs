@@ -365,6 +365,7 @@ impl Agent {
                 full.truncate(SITES_MAX);
                 peer.full = full;
                 peer.said = Some((run, holds));
+                peer.wishes = Some(wishes);
                 let asks = peer.said != peer.known;
                 if members != self.site.members.digest() {
                     self.send(from, Message::Members(self.site.members.clone()), out);

@@ -13,6 +13,7 @@
 mod abroad;
 mod away;
 mod claims;
+mod control;
 mod dispatch;
 mod errands;
 mod event;
@@ -29,6 +30,7 @@ mod post;
 mod recovery;
 mod returning;
 mod rules;
+mod saying;
 mod settle;
 mod shared;
 mod site;
@@ -60,6 +62,7 @@ use crate::time::{Mono, Now, Wall};
 use crate::url::{AddressKey, Host, Url, identify};
 
 pub use away::AgentMemo;
+pub use control::{Control, Everywhere, MayNotSay};
 pub use event::*;
 pub use handover::Cursor;
 pub use namesakes::{Between, Namesakes};
@@ -337,6 +340,8 @@ impl Agent {
             Event::Told { call, site, used } => self.on_told(call, &site, *used, now, out),
             Event::RulesOfSite { call, result } => self.on_rules_of_site(call, result, now, out),
             Event::RulesAsked { call, ask } => self.on_rules_asked(call, *ask, now, out),
+            Event::Said { call, site, saying } => self.on_said(call, &site, *saying, now, out),
+            Event::Heard { call, heard } => self.on_heard(call, heard, now, out),
             Event::ExportedHost { call, moved, next, decided } => {
                 self.on_admitted(decided, now);
                 self.on_exported_host(call, moved, next, now, out);
@@ -457,29 +462,6 @@ impl Agent {
         }
     }
 
-    fn on_control(&mut self, control: Control, now: Now, out: &mut Vec<Action>) {
-        match control {
-            Control::Forget(id) => self.forget(id, now, out),
-            Control::Stop(reason) => self.stop(reason, now),
-            wish if !self.site.is_alone() => self.wish(wish, now, out),
-            Control::Block(block) => {
-                let block = canonical(block);
-                self.blocks.insert(block.clone());
-                self.write(Record::Block(block), None, None, out);
-                self.settle_all_in(now);
-            }
-            Control::Unblock(block) => {
-                let block = canonical(block);
-                self.blocks.remove(&block);
-                self.write(Record::Unblock(block), None, None, out);
-                self.away.want();
-                self.settle_all_in(now);
-            }
-            Control::Pause => self.paused = true,
-            Control::Resume => self.paused = false,
-        }
-    }
-
     /// Hands a record out to be written. `of` is the host that is to be told when it is durable.
     fn write(
         &mut self,
@@ -539,7 +521,8 @@ impl Agent {
     }
 
     fn delay_of(&self, host: &HostState) -> Duration {
-        politeness::delay(&self.settings, host.crawl_delay(), host.response)
+        let delay = politeness::delay(&self.settings, host.crawl_delay(), host.response);
+        self.exchange.as_deref().map_or(delay, |exchange| delay.max(exchange.least_delay))
     }
 
     /// Puts every host where it belongs, after something that concerns all.

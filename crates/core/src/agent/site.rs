@@ -48,6 +48,8 @@ pub(super) struct Peer {
     pub(super) has: Partitions,
     /// Sites for which too much waits with it.
     pub(super) full: Vec<u16>,
+    /// The digest of what all are to know, as far as it said last that it does.
+    pub(super) wishes: Option<u64>,
 }
 
 impl Peer {

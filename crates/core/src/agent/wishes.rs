@@ -17,7 +17,7 @@ impl Agent {
             Control::Unblock(block) => wishes.block(canonical(block), false),
             Control::Pause => wishes.pause(true),
             Control::Resume => wishes.pause(false),
-            Control::Forget(_) | Control::Stop(_) => {}
+            Control::Everywhere(_) | Control::Forget(_) | Control::Stop(_) => {}
         }
         self.site.wishes = wishes;
         self.follow_wishes(now);
@@ -29,14 +29,17 @@ impl Agent {
     pub(super) fn on_wishes(&mut self, wishes: &Wishes, now: Now, out: &mut Vec<Action>) {
         if self.site.wishes.merge(wishes) {
             self.follow_wishes(now);
-            self.write_own(Record::Wishes(self.site.wishes.clone()), out);
+            self.write_own(Record::Wishes(wishes.clone()), out);
         }
     }
 
     /// Another agent knows of wishes with this digest: if they are others than here, it is told those, and tells its own.
     pub(super) fn compare_wishes(&mut self, from: AgentId, digest: u64, out: &mut Vec<Action>) {
         if digest != self.site.wishes.digest() {
-            self.send(from, Message::Wishes(self.site.wishes.clone()), out);
+            // As a whole it may be longer than a message.
+            for part in self.site.wishes.parts() {
+                self.send(from, Message::Wishes(part), out);
+            }
         }
     }
 
@@ -64,7 +67,7 @@ impl Agent {
         shared.is_none_or(|shared| shared.leases.wishes.digest() == self.site.wishes.digest())
     }
 
-    fn follow_wishes(&mut self, now: Now) {
+    pub(super) fn follow_wishes(&mut self, now: Now) {
         self.obey_wishes();
         self.away.want();
         self.settle_all_in(now);
@@ -74,6 +77,7 @@ impl Agent {
     pub(super) fn obey_wishes(&mut self) {
         self.blocks = self.site.wishes.blocked().cloned().collect();
         self.paused = self.site.wishes.is_paused();
+        self.obey_all_sites();
         for url in self.site.wishes.seeds().filter_map(|url| Url::parse(url).ok()) {
             self.scope.add_seed(&url);
         }

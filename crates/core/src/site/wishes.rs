@@ -1,11 +1,12 @@
-//! What all agents of a site are to know of the crawl: what the operator blocked, whether it is paused, and what redirects of
-//! seeds have added to the scope.
+//! What all agents of a site are to know of the crawl: what the operator blocked, whether it is paused, what redirects of
+//! seeds have added to the scope, and what the sites of its federation say to each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{SCOPE_SEEDS_MAX, SITE_BLOCKS_MAX};
+use crate::maps::concerns::Concerns;
 use crate::record::Block;
 
 /// See the module's documentation. What can be taken back is counted, so that the last word counts: it holds while the number of
@@ -15,6 +16,7 @@ pub struct Wishes {
     blocks: BTreeMap<Block, u32>,
     pauses: u32,
     seeds: BTreeSet<String>,
+    concerns: Concerns,
 }
 
 fn holds(changes: u32) -> bool {
@@ -35,6 +37,11 @@ impl Wishes {
     /// What is blocked.
     pub fn blocked(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|(_, changes)| holds(**changes)).map(|(block, _)| block)
+    }
+
+    /// Whether this is blocked.
+    pub fn is_blocked(&self, block: &Block) -> bool {
+        self.blocks.get(block).is_some_and(|changes| holds(*changes))
     }
 
     /// Pauses the site, or has it go on.
@@ -59,6 +66,30 @@ impl Wishes {
         self.seeds.iter().map(String::as_str)
     }
 
+    /// What all sites of the federation say.
+    pub fn concerns(&self) -> &Concerns {
+        &self.concerns
+    }
+
+    /// The same, to be changed.
+    pub fn concerns_mut(&mut self) -> &mut Concerns {
+        &mut self.concerns
+    }
+
+    /// Nothing but this, of all that sites say.
+    pub fn of_concerns(concerns: Concerns) -> Wishes {
+        Wishes { concerns, ..Wishes::default() }
+    }
+
+    /// The same in parts that come to the whole when they are merged: one for the own site, and one for what each site of the
+    /// federation says.
+    pub fn parts(&self) -> Vec<Wishes> {
+        let own = Wishes { concerns: Concerns::default(), ..self.clone() };
+        let sections = self.concerns.sections();
+        let sections = sections.map(|(site, section)| Concerns::of_section(site, section.clone()));
+        std::iter::once(own).chain(sections.map(Wishes::of_concerns)).collect()
+    }
+
     /// Takes in another copy; says whether anything has changed.
     pub fn merge(&mut self, other: &Wishes) -> bool {
         let before = self.digest();
@@ -70,6 +101,7 @@ impl Wishes {
         }
         self.pauses = self.pauses.max(other.pauses);
         other.seeds.iter().for_each(|url| self.add_seed(url));
+        self.concerns.merge(&other.concerns);
         self.digest() != before
     }
 
@@ -89,6 +121,7 @@ impl Wishes {
             text(&changes.to_string());
         }
         text(&self.pauses.to_string());
+        bytes.extend_from_slice(&self.concerns.digest().to_le_bytes());
         xxhash_rust::xxh3::xxh3_64(&bytes)
     }
 }
@@ -96,6 +129,7 @@ impl Wishes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::maps::concerns::{Concern, Say};
     use crate::url::Host;
 
     #[test]
@@ -117,6 +151,13 @@ mod tests {
         let mut other = third.clone();
         assert!(other.merge(&second) && !other.merge(&first));
         assert_eq!((&sum, sum.digest()), (&other, other.digest()));
+        sum.concerns_mut().put("paris", 1, Concern::Pause, Some(Say::Yes)).unwrap();
+        let mut parts = Wishes::default();
+        assert!(
+            sum.parts().iter().all(|part| parts.merge(part))
+                && parts == sum
+                && sum.digest() != other.digest()
+        );
         assert_eq!(sum.blocked().collect::<Vec<_>>(), [&name("b.test"), &name("c.test")]);
         assert!(sum.is_paused() && sum.seeds().eq(["http://c.test/", "http://www.a.test/"]));
         sum.pause(true);

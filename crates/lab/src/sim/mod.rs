@@ -110,16 +110,19 @@ pub enum SiteBug {
     ReleasesWithoutSeen,
     /// In a federation: whoever claims a host has it.
     ClaimsUnasked,
+    /// In a federation: what is said to all sites is kept at home.
+    KeepsToItself,
 }
 
 impl SiteBug {
     /// Those that are for federations,
-    pub const FEDERATED: [SiteBug; 5] = [
+    pub const FEDERATED: [SiteBug; 6] = [
         SiteBug::TrustsSilence,
         SiteBug::AnswersEarly,
         SiteBug::KeepsNoRecords,
         SiteBug::ReleasesWithoutSeen,
         SiteBug::ClaimsUnasked,
+        SiteBug::KeepsToItself,
     ];
     /// and all others.
     pub const ALL: [SiteBug; 5] = [
@@ -169,6 +172,8 @@ pub enum Promise {
     NothingLost,
     /// Nothing is fetched again that was counted.
     NothingTwice,
+    /// What is said to all sites all know in the end, and do.
+    AllKnow,
     /// Counts agree, and the run comes to an end.
     Bounded,
     /// The run had enough of everything to prove something.
@@ -255,7 +260,11 @@ pub const SITE_STATES: [&str; 15] = [
 ];
 
 /// The same for federations of sites.
-pub const FEDERATION_STATES: [&str; 15] = [
+pub const FEDERATION_STATES: [&str; 19] = [
+    "a part of what a site says told",
+    "all that a site says told",
+    "something said to all sites",
+    "what a lost site said told by another",
     "a claim passed on to another agent",
     "a claim that was not answered",
     "a host claimed from another site",

@@ -83,6 +83,8 @@ impl Sim<'_> {
                 | Action::AskRules { .. }
                 | Action::Tell { .. }
                 | Action::GiveRules { .. }
+                | Action::Say { .. }
+                | Action::Heard { .. }
                 | Action::Reread { .. }
                 | Action::LookBack(_)
                 | Action::Shared(_) => {

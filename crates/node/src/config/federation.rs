@@ -60,6 +60,8 @@ struct Written {
     /// Sites that are lost for good.
     #[serde(default)]
     gone: Vec<String>,
+    /// The site that speaks for all where only one can.
+    operator: Option<String>,
     site: Vec<WrittenSite>,
     #[serde(default)]
     pinned: BTreeMap<String, String>,
@@ -245,6 +247,11 @@ impl FederationFile {
         }
         let federation = Federation::new(written.version.into(), sites, me.as_str(), written.pinned)
             .map_err(|error| FederationError::NotSites(path.to_owned(), error))?;
+        let federation = match &written.operator {
+            Some(operator) => federation.operated_by(operator),
+            None => Ok(federation),
+        };
+        let federation = federation.map_err(|error| FederationError::NotSites(path.to_owned(), error))?;
         let federation = if written.stretched { federation.stretched() } else { federation };
         let federation = if written.remembering { federation.remembering() } else { federation };
         Ok(FederationFile { path: path.to_owned(), federation, authorities })
@@ -328,6 +335,9 @@ mod tests {
         let lima = limited.federation.sites().next().unwrap().1.clone();
         assert!(lima.may_send.unwrap().iter().eq(["example.org", "jp"]) && lima.may_not_ask);
         assert_eq!(limited.federation.list(), list.federation.list());
+        assert_eq!(list.federation.operator(), None);
+        let operated = GOOD.replacen("version = 3", "version = 3\noperator = \"lima\"", 1);
+        assert_eq!(parse(&operated, "paris").unwrap().federation.operator(), Some("lima"));
         let list = parse(GOOD, "lima").unwrap();
         assert_eq!(list.authorities, [("paris".parse().unwrap(), PathBuf::from("/a/paris.pem"))]);
     }
@@ -352,6 +362,7 @@ mod tests {
             ("gateways", "gateway", "paris", "unknown field `gateway`"),
             ("version = 3", "version = 3\ngone = [\"oslo\"]", "paris", "\"oslo\" is not in the list"),
             ("version = 3", "version = 3\ngone = [\"paris\"]", "paris", "is gone by this list"),
+            ("version = 3", "version = 3\noperator = \"oslo\"", "paris", "no site is called \"oslo\""),
         ] {
             let said = parse(&GOOD.replacen(from, to, 1), me).unwrap_err();
             assert!(said.contains(expected), "{said}");

@@ -35,6 +35,7 @@ pub use reference::reference;
 pub use site::{NotAPeerAddress, PeerAddress, SiteConfig};
 pub use store::{NoStore, NotAStore, StoreConfig, StoreName, StoreUrl};
 use table::SETTINGS;
+pub use units::read_span;
 pub use values::Shown;
 
 /// The product token when no other is chosen.

@@ -34,7 +34,7 @@ const SIZES: &[(&str, u64)] = &[
 const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Reads a duration.
-pub(super) fn read_span(text: &str) -> Result<Duration, String> {
+pub fn read_span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration: write 500ms, 2s, 10m, 1.5h or 3d");
     let (number, unit) = split(text).ok_or_else(wrong)?;
     let nanos = match unit {

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::{Base, Input, Run};
 use crate::asking::{Answer, Ask, Asked, Asker, READ_BYTES_MAX, bytes_of};
 use crate::clock::Clock;
-use crate::control::{Request, Response};
+use crate::control::{Request, Response, block_name};
 use crate::directory;
 use crate::report::of_waiting;
 use crate::shared::Gathered;
@@ -61,16 +61,15 @@ impl Question {
 impl Run {
     pub(super) fn answer(&mut self, request: Request, reply: oneshot::Sender<Response>) {
         let now = Clock::now();
+        if let Some(why) = self.why_not(&request) {
+            // Whoever asked may have gone.
+            let _ = reply.send(Response::Refused { why });
+            return;
+        }
         let control = match request {
             Request::Block { what } => Control::Block(what),
             Request::Unblock { what } => Control::Unblock(what),
-            Request::Pause | Request::Resume if self.agent.is_stopping() => {
-                let why =
-                    "the crawl is ending: it settles what is in flight, and asks nothing more".to_owned();
-                // Whoever asked may have gone.
-                let _ = reply.send(Response::Refused { why });
-                return;
-            }
+            Request::Everywhere { what } => Control::Everywhere(what),
             Request::Pause => Control::Pause,
             Request::Resume => Control::Resume,
             Request::Stop => Control::Stop(StopReason::Stopped),
@@ -121,6 +120,26 @@ impl Run {
         }
         self.perform(actions);
         self.answer_wished();
+    }
+
+    /// Why what is wanted cannot be done here.
+    fn why_not(&self, request: &Request) -> Option<String> {
+        match request {
+            Request::Pause | Request::Resume if self.agent.is_stopping() => {
+                Some("the crawl is ending: it settles what is in flight, and asks nothing more".to_owned())
+            }
+            Request::Resume if self.agent.is_paused_by_all() && !self.agent.wishes().is_paused() => {
+                Some("all sites pause: `nephila resume --everywhere` at the operator's site".to_owned())
+            }
+            Request::Unblock { what } if !self.agent.wishes().is_blocked(what) => {
+                let by = self.agent.blocked_by(what);
+                let name = block_name(what);
+                let how = format!("`nephila unblock {name} --everywhere` there takes that back");
+                (!by.is_empty()).then(|| format!("{name} is blocked everywhere, by {}: {how}", by.join(", ")))
+            }
+            Request::Everywhere { what } => self.agent.may_say(what).err().map(|error| error.to_string()),
+            _ => None,
+        }
     }
 
     /// Confirms what a shared store is known to have, and says of what it does not have after a while that it has not.

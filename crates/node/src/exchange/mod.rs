@@ -1,4 +1,5 @@
-//! How sites of a federation talk: batches of URLs and claims of hosts over gRPC and mutual TLS, each with its answer.
+//! How sites of a federation talk: batches of URLs, claims of hosts, and what sites say to all (`say.rs`), over gRPC and mutual
+//! TLS, each with its answer.
 //!
 //! It promises that a batch comes from an agent of the site that it is said to be from, because that site's own authority made
 //! its certificate; that a batch counts as taken only if the other site's agent has said so; and that nothing here waits for
@@ -9,6 +10,7 @@
 mod batch;
 mod call;
 mod questions;
+mod say;
 mod serve;
 mod ways;
 
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use nephila_core::agent::Event;
 use nephila_core::federation::{
-    AddressesUsed, AskedRules, Batch, Claim, Federation, ListId, Release, SiteEntry, SiteNumber,
+    AddressesUsed, AskedRules, Batch, Claim, Federation, Heard, ListId, Release, SiteEntry, SiteNumber,
 };
 use nephila_core::record::Failure;
 use nephila_core::site::RulesAnswer;
@@ -87,6 +89,7 @@ enum Answer {
     Taken(bool),
     Release(Option<Box<Release>>),
     Rules(Option<Box<Result<RulesAnswer, Failure>>>),
+    Heard(Option<Box<Heard>>),
 }
 
 /// Calls of others that the agent has not answered, each with its share of what may be under way at once: a caller that is gone
@@ -292,6 +295,7 @@ mod tests {
     use std::net::TcpListener;
     use std::path::{Path, PathBuf};
 
+    use nephila_core::federation::Saying;
     use nephila_core::record::{Found, How};
     use tokio::time::timeout;
 
@@ -352,6 +356,20 @@ mod tests {
             let Event::Posted { post: 7, taken: said } = next(&mut client).await else { panic!("no answer") };
             assert_eq!(said, taken);
         }
+        // What a site says to all comes with the name in its certificate.
+        let list = client.federation().list();
+        let saying = Saying {
+            list,
+            of: "lima".to_owned(),
+            digests: Vec::new(),
+            is_empty: true,
+            part: Default::default(),
+        };
+        client.say(to, gateway.clone(), 5, &saying);
+        let Event::Said { call, site, saying: told } = next(&mut server).await else { panic!("nothing") };
+        assert_eq!((&*site, &*told), ("lima", &saying));
+        server.heard(call, None);
+        assert!(matches!(next(&mut client).await, Event::Heard { call: 5, heard: None }));
         // One with another list is told so, and the agent never hears of it.
         let mut other = Exchange::start(federation("lima", 2, &gateway), of_lima(), None).unwrap();
         other.post(to, gateway.clone(), 8, batch(other.federation().list()));

@@ -24,6 +24,7 @@ use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 
+use super::say::SAY;
 use super::ways::Ways;
 use super::{
     ASK, Answer, CLAIM, DELIVER, FoundRules, MESSAGE_BYTES_MAX, Put, Question, RULES, RULES_TIMEOUT,
@@ -56,7 +57,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// A connection without a call for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 /// The agent answers when a batch is durable. What it has not answered by then was not taken.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// A connection over which nothing has come for this long is asked whether anybody is there,
 const PING_EVERY: Duration = Duration::from_secs(60);
 /// who has this long to answer.
@@ -181,6 +182,7 @@ impl Server {
                     return Status::permission_denied(why).into_http();
                 }
             },
+            SAY => Method::Say(site),
             _ => return Status::unimplemented("there is nothing else to call").into_http(),
         };
         // Before anything of it is read.
@@ -254,8 +256,13 @@ impl Server {
         Ok(Released { list: self.list, release })
     }
 
+    /// The list of sites that this agent has.
+    pub(super) fn list(&self) -> ListId {
+        self.list
+    }
+
     /// Tells the agent of a call, and says what it answers in time.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         permit: OwnedSemaphorePermit,
         patience: Duration,
@@ -342,6 +349,8 @@ enum Method {
     Rules,
     /// Not before the last one has been answered for a while.
     Ask(Arc<tokio::sync::Mutex<Instant>>),
+    /// By which site.
+    Say(Name),
 }
 
 struct Called(Server, Method, Option<OwnedSemaphorePermit>);
@@ -361,6 +370,7 @@ impl UnaryService<Sized<Vec<u8>>> for Called {
                 Method::Rules => codec::encode(&server.rules(permit, &said).await?),
                 Method::Ask(next) => codec::encode(&server.question(next, &said).await?),
                 Method::Claim(site) => codec::encode(&server.claim(site, permit, &said).await?),
+                Method::Say(site) => codec::encode(&server.saying(site, permit, &said).await?),
             };
             Ok(Response::new(encoded.map_err(|error| Status::internal(error.to_string()))?))
         })

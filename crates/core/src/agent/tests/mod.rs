@@ -7,6 +7,7 @@ mod keepers;
 mod manners;
 mod memory;
 mod rules;
+mod saying;
 mod shared;
 mod urls;
 
@@ -463,7 +464,8 @@ impl Rig {
                     let place = self.sequence;
                     self.later(RECORDED, Event::Recorded { ticket, place, record });
                 }
-                Action::Tell { .. } => {}
+                // Other sites hear nothing of it.
+                Action::Tell { .. } | Action::Say { .. } => {}
                 // Nothing waits there for others.
                 Action::Reread { until, .. } => {
                     self.later(Duration::ZERO, Event::Reread { records: Vec::new(), next: until + 1 });
@@ -475,6 +477,7 @@ impl Rig {
                 | Action::Release { .. }
                 | Action::AskRules { .. }
                 | Action::GiveRules { .. }
+                | Action::Heard { .. }
                 | Action::LookBack(_)
                 | Action::Shared(_)) => {
                     unreachable!("nobody is there for {said:?}")

@@ -17,6 +17,7 @@ impl Sim<'_> {
     pub(super) fn look(&mut self) -> Result<bool, Broken> {
         self.after(LOOK_EVERY, Happening::Look);
         self.check_outgoing()?;
+        let is_agreed = self.look_at_said();
         if self.now < self.faults_end.max(Mono(0) + FAULTS_FOR) {
             return Ok(false);
         }
@@ -52,10 +53,11 @@ impl Sim<'_> {
             })
         });
         // What is not decided may be new.
-        if !is_done || open != usize::from(PARTITIONS) * self.sites() || self.decide_all()? {
+        if !is_done || !is_agreed || open != usize::from(PARTITIONS) * self.sites() || self.decide_all()? {
             return Ok(false);
         }
         self.check_end()?;
+        self.check_said()?;
         Ok(true)
     }
 

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use nephila_core::time::Mono;
+
 use super::super::random::Random;
+use super::{FAULTS_FOR, Happening, Sim};
 
 /// How many there are in a run.
 const FAULTS: (u64, u64) = (22, 20);
+/// How long it takes at most to kill somebody on purpose, and to start it again.
+const STRIKE_LASTS: Duration = Duration::from_secs(30);
 
 /// Something that happens to a site.
 #[derive(Clone, Debug)]
@@ -120,4 +125,17 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
         }
     }
     faults
+}
+
+impl Sim<'_> {
+    /// What two agents do together is short: in so many of a hundred cases one of them is killed on purpose while they are at it.
+    pub(super) fn strike_one(&mut self, from: usize, to: usize, percent: u64) {
+        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(percent) {
+            return;
+        }
+        let station = if self.random.percent(50) { from } else { to };
+        let back_after = Duration::from_millis(100 + self.random.below(20_000));
+        let wait = Duration::from_micros(self.random.below(60_000));
+        self.after(wait, Happening::Fault(Fault::Kill { station, back_after }));
+    }
 }

@@ -24,9 +24,9 @@ use super::station::Station;
 use super::{Happening, Sim, ToProcess};
 
 /// How long it takes to another site at least.
-const DISTANCE: Duration = Duration::from_millis(40);
+pub(super) const DISTANCE: Duration = Duration::from_millis(40);
 /// When an agent takes what it has sent to another site for lost.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 /// And what it has asked for rules.
 const RULES_TIMEOUT: Duration = Duration::from_secs(75);
 
@@ -41,12 +41,12 @@ pub(super) struct Call {
 /// Who waits for an answer: which agent, in which life, and for what.
 pub(super) type Caller = (usize, u64, u64);
 
-fn site_name(site: usize) -> String {
+pub(super) fn site_name(site: usize) -> String {
     format!("site-{site}")
 }
 
 /// The number of the site whose list it is.
-fn home(federation: &Federation) -> usize {
+pub(super) fn home(federation: &Federation) -> usize {
     let sites = federation.sites().take_while(|(number, _)| *number != federation.me());
     sites.count()
 }
@@ -105,7 +105,10 @@ fn of_plan(
         let pin = |(host, group): (&HostPlan, &usize)| (host.name.clone(), site_name(drawn[*group]));
         plan.hosts.iter().zip(&groups).map(pin).collect::<Vec<_>>()
     };
-    let federation = |site| Federation::new(version, entries.clone(), &site_name(site), pins());
+    let federation = |site| {
+        let federation = Federation::new(version, entries.clone(), &site_name(site), pins());
+        federation.and_then(|federation| federation.operated_by(&site_name(0)))
+    };
     (0..sites).filter_map(|site| federation(site).ok()).collect()
 }
 

@@ -7,6 +7,7 @@
 
 mod check_copies;
 pub(super) mod check_owner;
+mod concerns;
 mod ending;
 mod faults;
 mod federation;
@@ -41,6 +42,7 @@ use super::web::Plan;
 use super::{Promise, Report, SiteBug, Violation};
 use check_copies::Copies;
 use check_owner::Owners;
+use concerns::{Said, SayCall, ToSay};
 use faults::Fault;
 use federation::{Call, Caller, ClaimCall, RulesCall};
 use network::{Letter, Network, Parcel};
@@ -91,6 +93,12 @@ enum Happening {
     Claim(ClaimCall),
     /// A site is asked for the rules that a host has.
     AskRules(RulesCall),
+    /// Somebody says something to all sites.
+    Say(usize, ToSay),
+    /// A site hears what another says to all.
+    Hear(SayCall),
+    /// The operators look for what is to be taken back.
+    Tidy,
     Look,
 }
 
@@ -135,6 +143,8 @@ struct Sim<'a> {
     callers: BTreeMap<u64, Caller>,
     claimers: BTreeMap<u64, Caller>,
     rule_askers: BTreeMap<u64, Caller>,
+    speakers: BTreeMap<u64, Caller>,
+    said: Said,
     /// URLs that were sent to other sites.
     posted: BTreeSet<String>,
     trace: Trace<'a>,
@@ -157,26 +167,31 @@ pub(super) fn run(
     }
 }
 
+/// What all agents of a run are set to.
+fn settings(seed: u64, random: &mut Random) -> Settings {
+    Settings {
+        seed: seed + 1,
+        delay: Duration::from_secs(10),
+        retry_pauses: [5, 20, 60].map(Duration::from_secs).to_vec(),
+        backoff_min: Duration::from_secs(15),
+        backoff_max: Duration::from_secs(120),
+        request_timeout: SITE_REQUEST_TIMEOUT,
+        // Nothing is abandoned at a stop.
+        stop_grace: SITE_REQUEST_TIMEOUT * 2,
+        ip_parallel: [1, 1, 2][random.below(3) as usize],
+        // In some runs hosts come and go.
+        hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
+        // In some federations hardly anything may wait for another site, or be sent there.
+        outbox_urls_max: [2, Settings::default().outbox_urls_max][usize::from(!seed.is_multiple_of(3))],
+        send_rate: [Some(1), None][usize::from(!seed.is_multiple_of(4))],
+        ..Settings::default()
+    }
+}
+
 impl<'a> Sim<'a> {
     fn new(seed: u64, bug: Option<SiteBug>, is_federation: bool, trace: Trace<'a>) -> Sim<'a> {
         let mut random = Random::fork(seed, "site");
-        let settings = Settings {
-            seed: seed + 1,
-            delay: Duration::from_secs(10),
-            retry_pauses: [5, 20, 60].map(Duration::from_secs).to_vec(),
-            backoff_min: Duration::from_secs(15),
-            backoff_max: Duration::from_secs(120),
-            request_timeout: SITE_REQUEST_TIMEOUT,
-            // Nothing is abandoned at a stop.
-            stop_grace: SITE_REQUEST_TIMEOUT * 2,
-            ip_parallel: [1, 1, 2][random.below(3) as usize],
-            // In some runs hosts come and go.
-            hosts_max: [10, Settings::default().hosts_max][random.below(2) as usize],
-            // In some federations hardly anything may wait for another site, or be sent there.
-            outbox_urls_max: [2, Settings::default().outbox_urls_max][usize::from(!seed.is_multiple_of(3))],
-            send_rate: [Some(1), None][usize::from(!seed.is_multiple_of(4))],
-            ..Settings::default()
-        };
+        let settings = settings(seed, &mut random);
         let config = Config {
             scope: nephila_core::scope::ScopeKind::Any,
             compress: Compress::None,
@@ -224,6 +239,8 @@ impl<'a> Sim<'a> {
             callers: BTreeMap::new(),
             claimers: BTreeMap::new(),
             rule_askers: BTreeMap::new(),
+            speakers: BTreeMap::new(),
+            said: Said::default(),
             posted: BTreeSet::new(),
             trace,
             report: Report::default(),
@@ -249,6 +266,9 @@ impl<'a> Sim<'a> {
         for (at, lasts, what) in federation::happenings(seed, &sim.stations, sim.sites(), FAULTS_FOR) {
             sim.faults_end = sim.faults_end.max(Mono(0) + at + lasts);
             sim.after(at, what);
+        }
+        if is_federation {
+            sim.plan_sayings();
         }
         sim.after(LOOK_EVERY, Happening::Look);
         if sim.random.percent(30) {
@@ -373,6 +393,9 @@ impl<'a> Sim<'a> {
             Happening::Relist(index, gone, version) => self.relist(index, gone, version),
             Happening::Claim(call) => self.hear_claim(call)?,
             Happening::AskRules(call) => self.hear_rules_asked(call)?,
+            Happening::Say(station, saying) => self.say(station, saying)?,
+            Happening::Hear(call) => self.hear_saying(call)?,
+            Happening::Tidy => self.tidy()?,
             Happening::Look => return self.look(),
         }
         Ok(false)
@@ -465,6 +488,8 @@ impl<'a> Sim<'a> {
                 }
             }
         }
+        self.said_is_unsure();
+        let station = &mut self.stations[index];
         let view = process.agent.site_view(clock);
         let unheard = std::mem::take(&mut station.unheard);
         let posting = station.posting.take();

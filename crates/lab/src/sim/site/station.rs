@@ -30,15 +30,12 @@ use super::super::levels::{Crash, Exchange, Level};
 use super::super::random::Random;
 use super::super::web::{HostPlan, Meaning, PlannedHost, Reply};
 use super::super::{Promise, SiteBug};
-use super::faults::Fault;
 use super::network::{Letter, Parcel, all_turns};
-use super::{FAULTS_FOR, Happening, Sim, TROUBLE_LASTS, ToProcess};
+use super::{Happening, Sim, TROUBLE_LASTS, ToProcess};
 
 const DIR: &str = "/crawl";
 const COMMIT_AFTER: Duration = Duration::from_millis(20);
 const SYNC_AFTER: Duration = Duration::from_secs(1);
-/// How long it takes at most to kill somebody on purpose, and to start it again.
-const STRIKE_LASTS: Duration = Duration::from_secs(30);
 
 /// One agent: its disk, and its process while there is one.
 pub(super) struct Station {
@@ -330,6 +327,8 @@ impl Sim<'_> {
                 Action::Tell { site, used } => self.tell_site(index, site, &used),
                 Action::AskRules { gateway, call, ask, .. } => self.ask_rules(index, &gateway, call, ask),
                 Action::GiveRules { call, result } => self.give_rules(index, call, result),
+                Action::Say { gateway, call, saying, .. } => self.say_to_site(index, &gateway, call, saying),
+                Action::Heard { call, heard } => self.answer_saying(index, call, heard),
                 Action::Reread { from, until } => {
                     let (mut records, next) = process.store.records(from, until).map_err(failed)?;
                     if self.bug == Some(SiteBug::LosesOutboxes) {
@@ -462,19 +461,9 @@ impl Sim<'_> {
         self.after(last, Happening::Parcel(parcel));
     }
 
-    /// What two agents do together is short: in so many of a hundred cases one of them is killed on purpose while they are at it.
-    pub(super) fn strike_one(&mut self, from: usize, to: usize, percent: u64) {
-        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(percent) {
-            return;
-        }
-        let station = if self.random.percent(50) { from } else { to };
-        let back_after = Duration::from_millis(100 + self.random.below(20_000));
-        let wait = Duration::from_micros(self.random.below(60_000));
-        self.after(wait, Happening::Fault(Fault::Kill { station, back_after }));
-    }
-
     fn fetch(&mut self, index: usize, order: Order) -> Result<(), Broken> {
         let host = order.url.host_str().unwrap_or_default().to_owned();
+        self.check_blocked(&host)?;
         let for_rules = matches!(order.purpose, Purpose::Robots { .. });
         let reply = self.servers.ask(&self.plan, &order.url);
         self.exchanges += 1;
