@@ -1,12 +1,57 @@
 //! What the operator may choose, as far as it concerns decisions. Already checked: every value here is usable.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::url::addresses;
 use crate::url::traps::TrapLimits;
+
+/// Which of the URLs that wait at a host are fetched first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UrlOrder {
+    /// Those that are nearest to a seed.
+    #[default]
+    BreadthFirst,
+    /// Those that were given most by the pages that link to them: see [`crate::cash`].
+    Cash,
+}
+
+impl UrlOrder {
+    /// Its name as a setting.
+    pub fn name(self) -> &'static str {
+        match self {
+            UrlOrder::BreadthFirst => "breadth-first",
+            UrlOrder::Cash => "cash",
+        }
+    }
+}
+
+impl fmt::Display for UrlOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that is no order of URLs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not possible: use breadth-first or cash")]
+pub struct UnknownOrder(String);
+
+impl FromStr for UrlOrder {
+    type Err = UnknownOrder;
+
+    fn from_str(word: &str) -> Result<UrlOrder, UnknownOrder> {
+        [UrlOrder::BreadthFirst, UrlOrder::Cash]
+            .into_iter()
+            .find(|order| order.name() == word)
+            .ok_or_else(|| UnknownOrder(word.to_owned()))
+    }
+}
 
 /// The settings of an agent. Defaults are those of docs/behaviour.md.
 #[derive(Clone, Debug)]
@@ -27,6 +72,8 @@ pub struct Settings {
     pub max_host_pages: u64,
     /// URLs that the crawl may know; admission stops there.
     pub max_urls: u64,
+    /// Which URLs of a host come first. It stays the same as long as the crawl does.
+    pub order: UrlOrder,
     /// What is taken for a trap by its looks.
     pub traps: TrapLimits,
     /// From the last byte of an answer to the next request to the same host.
@@ -92,6 +139,7 @@ impl Default for Settings {
             max_depth: 50,
             max_host_pages: 100_000,
             max_urls: 1_000_000_000,
+            order: UrlOrder::BreadthFirst,
             traps: TrapLimits::default(),
             delay: secs(1),
             ip_delay: Duration::from_millis(250),

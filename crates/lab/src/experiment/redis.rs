@@ -201,6 +201,7 @@ fn settled(url: String, depth: u16, found_in: u64) -> Settled {
         flags: PageFlags::default(),
         found: Vec::new(),
         left_out: LeftOut { scope: 20, traps: 0 },
+        spent: None,
     }
 }
 
