@@ -308,7 +308,7 @@ fn a_crawl_and_what_can_be_asked_of_it() {
     asked(&["block", "Sub.Elsewhere.test"], "blocked sub.elsewhere.test\n");
     asked(&["block"], "127.0.0.1\nsub.elsewhere.test\n");
     asked(&["unblock", "127.0.0.1", "--json"], "{\"done\":true,\"schema\":1}");
-    asked(&["block", "--json"], "{\"blocks\":[\"sub.elsewhere.test\"],\"schema\":1}");
+    asked(&["block", "--json"], "{\"blocks\":[\"sub.elsewhere.test\"],\"everywhere\":{},\"schema\":1}");
     for args in
         [&["stop"][..], &["pause"], &["show", "https://elsewhere.test/"], &["unblock", "elsewhere.test"]]
     {
