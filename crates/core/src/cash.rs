@@ -7,6 +7,13 @@
 //! - **Links to other hosts weigh more** than those inside a host, most of which are on every page of it and say little.
 //!
 //! Cash is counted in whole units and none is lost: what cannot be shared evenly is said too.
+//!
+//! Everything about it follows from records: what is made ([`minted`]), what a page had and spends ([`Settled::spent`]), and who
+//! gets how much ([`Gifts`]). So a journal that is read again leads to the same sums. A page shares among the links that are
+//! followed; if there are none, what it had is left over.
+
+use crate::record::{Record, Settled};
+use crate::url::{Host, identify};
 
 /// What every page has when it is fetched, beyond what it was given.
 pub const GRANT: u64 = 1 << 20;
@@ -41,9 +48,119 @@ pub fn class_of(cash: u64) -> u8 {
     BEST.saturating_sub(cash.max(1).ilog2()) as u8
 }
 
+/// What a record adds to all the cash there is.
+pub fn minted(record: &Record) -> u64 {
+    match record {
+        Record::Seeds(found) => SEED.saturating_mul(found.len() as u64),
+        Record::Settled(Settled { spent: Some(_), .. }) => GRANT,
+        // As a page that links to its sitemaps.
+        Record::Robots(robots) if !robots.found.is_empty() => GRANT,
+        _ => 0,
+    }
+}
+
+/// What of a page's cash goes to nobody: all, if it has no links.
+pub fn left_over(settled: &Settled) -> u64 {
+    let cash = settled.spent.map_or(0, |spent| spent.saturating_add(GRANT));
+    if settled.found.is_empty() { cash } else { 0 }
+}
+
+/// What a record gives to the URLs that it found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gifts {
+    /// The host of the page that the URLs were found on.
+    page: Option<Host>,
+    near: u64,
+    far: u64,
+    /// What cannot be shared evenly: the first URL gets it too.
+    odd: u64,
+}
+
+impl Gifts {
+    /// What a record gives to URLs that it found, of these hosts.
+    pub fn of<'a>(record: &Record, hosts: impl Iterator<Item = &'a Host> + Clone) -> Gifts {
+        let (page, spent) = match record {
+            Record::Settled(settled) => (Some(&settled.url), settled.spent.unwrap_or_default()),
+            Record::Robots(robots) => (Some(&robots.url), 0),
+            _ => (None, 0),
+        };
+        let page = page.and_then(|url| identify(url)).map(|(host, _)| host);
+        let near = hosts.clone().filter(|host| Some(*host) == page.as_ref()).count() as u64;
+        let far = hosts.count() as u64 - near;
+        let cash = minted(record).saturating_add(spent);
+        let Shares { near: near_share, far: far_share, rest } = match record {
+            Record::Seeds(_) => Shares { near: 0, far: SEED, rest: cash.saturating_sub(SEED * far) },
+            _ => share(cash, near, far),
+        };
+        Gifts { page, near: near_share, far: far_share, odd: rest }
+    }
+
+    /// What a URL of a host gets, that may be the first of all.
+    pub fn to(&self, host: &Host, is_first: bool) -> u64 {
+        let share = if self.page.as_ref() == Some(host) { self.near } else { self.far };
+        share + if is_first { self.odd } else { 0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::record::{Found, How, LeftOut, Outcome, PageFlags};
+    use crate::time::Wall;
+
+    fn found(urls: &[&str]) -> Vec<Found> {
+        let found = |url: &&str| Found { url: (*url).to_owned(), depth: 1, how: How::Link, redirects: 0 };
+        urls.iter().map(found).collect()
+    }
+
+    fn settled(spent: Option<u64>, urls: &[&str]) -> Record {
+        Record::Settled(Settled {
+            url: "http://a.example/".into(),
+            depth: 0,
+            how: How::Link,
+            found_in: 0,
+            attempts: 1,
+            asked: true,
+            at: Wall(0),
+            took: Duration::ZERO,
+            bytes: 0,
+            outcome: Outcome::Answered { status: 200 },
+            capture: None,
+            flags: PageFlags::default(),
+            found: found(urls),
+            left_out: LeftOut::default(),
+            spent,
+        })
+    }
+
+    #[test]
+    fn what_a_record_makes_and_spends_is_given_to_the_last_unit() {
+        let urls = ["http://a.example/1", "http://b.example/1", "http://a.example/2", "http://c.example/"];
+        for record in [
+            Record::Seeds(found(&urls)),
+            Record::Seeds(Vec::new()),
+            settled(Some(12_345), &urls),
+            settled(Some(0), &[]),
+            settled(None, &urls),
+            Record::RunStarted { at: Wall(0) },
+        ] {
+            let hosts: Vec<Host> =
+                record.found().iter().filter_map(|found| Some(identify(&found.url)?.0)).collect();
+            let gifts = Gifts::of(&record, hosts.iter());
+            let given: u64 = hosts.iter().enumerate().map(|(at, host)| gifts.to(host, at == 0)).sum();
+            let spent = match &record {
+                Record::Settled(settled) => settled.spent.unwrap_or_default(),
+                _ => 0,
+            };
+            let had = if hosts.is_empty() { 0 } else { minted(&record) + spent };
+            assert_eq!(given, had, "{record:?}");
+        }
+        let hosts = urls.map(|url| identify(url).unwrap().0);
+        let gifts = Gifts::of(&settled(Some(0), &urls), hosts.iter());
+        assert_eq!(gifts.to(&hosts[1], false), FAR_WEIGHT * gifts.to(&hosts[0], false));
+    }
 
     #[test]
     fn all_that_a_page_has_is_shared_or_said_to_be_left() {

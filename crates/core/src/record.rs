@@ -271,6 +271,9 @@ pub struct Settled {
     pub found: Vec<Found>,
     /// How many others it has.
     pub left_out: LeftOut,
+    /// What it had been given and passes on to its links ([`crate::cash`]); `None` if it passes nothing on, because it was not
+    /// answered, or because the crawl does not go by cash.
+    pub spent: Option<u64>,
 }
 
 /// Links that were found and not followed.

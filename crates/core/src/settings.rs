@@ -6,9 +6,52 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::url::addresses;
 use crate::url::traps::TrapLimits;
+
+/// Which of the URLs that wait at a host are fetched first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UrlOrder {
+    /// Those that are nearest to a seed.
+    #[default]
+    BreadthFirst,
+    /// Those that were given most by the pages that link to them: see [`crate::cash`].
+    Cash,
+}
+
+impl UrlOrder {
+    /// Its name as a setting.
+    pub fn name(self) -> &'static str {
+        match self {
+            UrlOrder::BreadthFirst => "breadth-first",
+            UrlOrder::Cash => "cash",
+        }
+    }
+}
+
+impl fmt::Display for UrlOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A word that is no order of URLs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not possible: use breadth-first or cash")]
+pub struct UnknownOrder(String);
+
+impl FromStr for UrlOrder {
+    type Err = UnknownOrder;
+
+    fn from_str(word: &str) -> Result<UrlOrder, UnknownOrder> {
+        [UrlOrder::BreadthFirst, UrlOrder::Cash]
+            .into_iter()
+            .find(|order| order.name() == word)
+            .ok_or_else(|| UnknownOrder(word.to_owned()))
+    }
+}
 
 /// The settings of an agent. Defaults are those of docs/behaviour.md.
 #[derive(Clone, Debug)]
@@ -35,6 +78,8 @@ pub struct Settings {
     pub outbox_full: OutboxFull,
     /// URLs a second that are sent to other sites, each of which gets an equal part; all that they take if not given.
     pub send_rate: Option<u64>,
+    /// Which URLs of a host come first. It stays the same as long as the crawl does.
+    pub order: UrlOrder,
     /// What is taken for a trap by its looks.
     pub traps: TrapLimits,
     /// From the last byte of an answer to the next request to the same host.
@@ -103,6 +148,7 @@ impl Default for Settings {
             outbox_urls_max: 10_000_000,
             outbox_full: OutboxFull::Wait,
             send_rate: None,
+            order: UrlOrder::BreadthFirst,
             traps: TrapLimits::default(),
             delay: secs(1),
             ip_delay: Duration::from_millis(250),

@@ -35,6 +35,7 @@ fn two_hundred_seeds_keep_the_promises() {
         "to be tried again: not-tried",
         "ended: waiting",
         "ended: stopped",
+        "cash counted",
     ] {
         assert!(total.reached.get(state).is_some_and(|count| *count >= 5), "{state} is too rare");
     }

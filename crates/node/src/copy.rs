@@ -155,7 +155,7 @@ pub fn copy_in_steps(
     let lock = Lock::take(dir)?;
     let recorded = Recorded::load(dir)?;
     let me = recorded.agent.ok_or_else(|| DirectoryError::Alone(dir.to_owned()))?;
-    recorded.scope_differences(dir, config)?;
+    recorded.fixed_differences(dir, config)?;
     let mut of = Copying { config, dir, site, name, me, recorded: &recorded, goes_on };
     let mut copied = match (recorded.config.shares_store(), config.shares_store()) {
         (false, true) => of.copy_to_shared()?,

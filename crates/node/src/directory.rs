@@ -30,8 +30,8 @@ use crate::seeds;
 const FORMAT: i64 = 1;
 /// More seeds than this are kept in a file of their own.
 const URLS_MAX: usize = 50;
-/// Settings that have to stay as they are, because what was left aside cannot be found again.
-const SCOPE: &[&str] = &["scope", "include", "exclude"];
+/// Settings that have to stay as they are, because what was left aside cannot be found again, or not what was given to whom.
+const FIXED: &[&str] = &["scope", "include", "exclude", "order"];
 /// How many entries of the current directory are looked at for crawls.
 const ENTRIES_MAX: usize = 10_000;
 /// How many crawls are read in search of a seed.
@@ -129,11 +129,11 @@ impl Recorded {
         (was != is).then(|| (was.to_string(), is.to_string()))
     }
 
-    /// What differs between the recorded scope and that of a command.
-    pub(crate) fn scope_differences(&self, dir: &Path, config: &Config) -> Result<(), DirectoryError> {
+    /// What differs between the recorded scope and order and those of a command.
+    pub(crate) fn fixed_differences(&self, dir: &Path, config: &Config) -> Result<(), DirectoryError> {
         let default = Config::default();
         let (mut differences, mut leave_out, mut give) = (Vec::new(), Vec::new(), Vec::new());
-        for setting in SETTINGS.iter().filter(|setting| SCOPE.contains(&setting.name)) {
+        for setting in SETTINGS.iter().filter(|setting| FIXED.contains(&setting.name)) {
             let (was, is) = (setting.show(&self.config), setting.show(config));
             let said =
                 |shown: &Option<_>| shown.as_ref().map_or("none".to_owned(), crate::config::Shown::toml);
@@ -157,7 +157,7 @@ impl Recorded {
             .map(|(what, flags)| format!("{what} {flags}"))
             .collect();
         let advice = advice.join(" and ");
-        Err(DirectoryError::ScopeChanged { dir: dir.to_owned(), differences, advice })
+        Err(DirectoryError::FixedChanged { dir: dir.to_owned(), differences, advice })
     }
 
     /// Whether a command lets more URLs in than the recorded settings did.
@@ -203,7 +203,7 @@ pub fn plan(dir: &Path, config: &Config, seeds: &[Url]) -> Result<(Start, Vec<Ur
     if let Some((was, is)) = recorded.other_name(config) {
         return Err(DirectoryError::OtherName { dir: dir.to_owned(), was, is });
     }
-    recorded.scope_differences(dir, config)?;
+    recorded.fixed_differences(dir, config)?;
     let seeds_added = seeds::merge(&mut recorded.seeds, seeds);
     let finished = recorded.stop_reason == Some(StopReason::Finished);
     if finished && seeds_added == 0 && !recorded.is_widened_by(config) {
@@ -629,6 +629,11 @@ mod tests {
                 ],
             ),
             (&[], &[("scope", "any"), ("exclude", "x")], &["it, leave out --scope and --exclude; another"]),
+            (
+                &[("order", "cash")],
+                &[],
+                &["order: \"cash\" there, \"breadth-first\" here", "give --order cash;"],
+            ),
             // What is the same already is not repeated.
             (
                 &[("scope", "any"), ("include", "a")],

@@ -52,6 +52,18 @@ pub struct Why {
     pub blocked_by_sites: Vec<String>,
     /// Where its answer is in the archive, if there is one.
     pub capture: Option<Captured>,
+    /// What it has, in a crawl that goes by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cash: Option<HasCash>,
+}
+
+/// What a URL was given and has not spent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HasCash {
+    /// In units, of which every page that is fetched adds 2^20.
+    pub units: u64,
+    /// The class that it waits in at its host, the best of which is 0; none once it was handed over.
+    pub class: Option<u8>,
 }
 
 /// How a URL became known.
@@ -302,6 +314,10 @@ impl Why {
             let sites = self.blocked_by_sites.join(", ");
             let whose = if sites.is_empty() { sites } else { format!(" everywhere, by site {sites}") };
             let _ = writeln!(text, "  nothing more is asked of its host: blocked by {by}{whose}");
+        }
+        if let Some(HasCash { units, class }) = &self.cash {
+            let class = class.map(|class| format!(": it waits in class {class}")).unwrap_or_default();
+            let _ = writeln!(text, "  has {}{class}", counted(*units, "unit of cash", "units of cash"));
         }
         if let Some(Captured { agent, agent_name, file, pointer }) = &self.capture {
             let whose =
@@ -772,6 +788,7 @@ mod tests {
                 file: "archive/a.warc.gz".to_owned(),
                 pointer,
             }),
+            cash: Some(HasCash { units: 1_234, class: Some(40) }),
         };
         let Response::Report { text, json } = why.response() else { panic!() };
         assert_eq!(json["schema"], 1);
@@ -781,6 +798,7 @@ mod tests {
         assert_eq!(serde_json::from_value::<Why>(json).unwrap(), why);
         assert!(text.contains("known as a link on https://a.test/b, depth 3"), "{text}");
         assert!(text.contains("archived in archive/a.warc.gz at 22"), "{text}");
+        assert!(text.contains("has 1,234 units of cash: it waits in class 40"), "{text}");
         let theirs = Why { answered_by: Some("lima".to_owned()), ..why.clone() };
         assert!(theirs.text().contains("  site lima says: fetched"), "{}", theirs.text());
         let Response::Report { text, json } = without_other_site(why.response(), "site lima is away") else {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::{Agent, HostView, RobotsView, StopReason, StoredHost, Totals};
+use nephila_core::cash::class_of;
 use nephila_core::record::{Block, Failure, Outcome, Pointer, Record, RobotsRecord, Settled};
 use nephila_core::site::AgentId;
 use nephila_core::time::Now;
@@ -19,7 +20,7 @@ use crate::clock::Clock;
 use crate::control::{HostSort, Request, Response, block_name};
 use crate::directory::{self, DirectoryError, Lock, Recorded};
 use crate::memo::Replay;
-use crate::report::{self, Captured, FoundBy, UrlState, Why};
+use crate::report::{self, Captured, FoundBy, HasCash, UrlState, Why};
 use crate::writer::{pointer_of, store_options};
 
 /// Hosts that are sorted at a time at least, when the first of all are wanted.
@@ -253,6 +254,7 @@ impl Crawl<'_> {
             Some(known) => self.state_of_known(url, known, now),
             None => robots.as_ref().map_or_else(|| self.state_of_unknown(url), robots_state),
         };
+        let cash = known.as_ref().and_then(cash_of);
         let found = known.map(|known| FoundBy::new(known.found.how, known.via, known.found.depth));
         // That nothing more is asked of its host is of interest even if this one is done.
         let block =
@@ -267,6 +269,7 @@ impl Crawl<'_> {
             answered_by: None,
             blocked_by_sites,
             capture: self.captured(capture, whose.flatten()),
+            cash,
         })
     }
 
@@ -286,6 +289,7 @@ impl Crawl<'_> {
             answered_by: None,
             blocked_by_sites: Vec::new(),
             capture,
+            cash: None,
         })
     }
 
@@ -380,6 +384,13 @@ impl Crawl<'_> {
             RobotsView::Allowed | RobotsView::NotYet => UrlState::NotKnown,
         }
     }
+}
+
+/// What a URL has, and where it waits.
+fn cash_of(known: &Known) -> Option<HasCash> {
+    let units = known.cash?;
+    let class = (known.state == KnownState::Queued).then(|| class_of(units));
+    Some(HasCash { units, class })
 }
 
 /// Where the last answer to a URL is archived.

@@ -494,7 +494,7 @@ pub(crate) fn store_options(config: &Config) -> FrontierOptions {
     FrontierOptions {
         limits: store_limits(config),
         secret: if seed == 0 { RandomState::new().hash_one(seed) } else { seed },
-        ..FrontierOptions::within(memory)
+        ..FrontierOptions::within(memory).in_order(config.settings.order)
     }
 }
 

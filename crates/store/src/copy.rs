@@ -238,6 +238,7 @@ fn without_record(found: Found, attempts: u8, at: Wall) -> Settled {
         flags: Default::default(),
         found: Vec::new(),
         left_out: Default::default(),
+        spent: None,
     }
 }
 

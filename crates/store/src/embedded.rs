@@ -11,6 +11,7 @@ use nephila_core::agent::{Admitted, Cursor, Due, Kept, Stored, StoredHost, Taken
 use nephila_core::frontier::HostMemo;
 use nephila_core::limits::MOVED_URLS_MAX;
 use nephila_core::record::{Failure, Found, How, Outcome, Pointer, Record, Settled};
+use nephila_core::settings::UrlOrder;
 use nephila_core::site::{AgentId, Moved, Partitions};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
@@ -21,8 +22,8 @@ use crate::guarded::Guarded;
 use crate::history;
 use crate::journal::{Journal, Records, SEGMENT_BYTES, decode, shorten};
 use crate::log::{self, Log};
-use crate::recent::Recent;
-use crate::{Error, Exported, Known, KnownState, OwnStore, PlacedRecord, Result, Store, StoreLimits};
+use crate::recent::{self, Recent};
+use crate::{Cash, Error, Exported, Known, KnownState, OwnStore, PlacedRecord, Result, Store, StoreLimits};
 
 /// The directory of the store in a crawl's directory.
 const DIR: &str = "store";
@@ -75,6 +76,7 @@ pub struct EmbeddedStore {
     disk: Arc<dyn Disk>,
     frontier: Guarded<Frontier>,
     records: Rc<Records>,
+    order: UrlOrder,
     recent: Recent,
     torn_bytes: u64,
     damaged: bool,
@@ -122,7 +124,7 @@ impl EmbeddedStore {
         let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
         let (frontier, memo) =
             Frontier::open(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
-        let mut store = EmbeddedStore::new(disk, dir, frontier, records, options.secret);
+        let mut store = EmbeddedStore::new(disk, dir, frontier, records, &options);
         let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
         let needed = store.frontier.place();
         let log = Log::open_to(&disk, &dir, (from, needed), SEGMENT_BYTES, &mut |place, payload| {
@@ -154,7 +156,7 @@ impl EmbeddedStore {
         let records = Rc::new(Records::new(Arc::clone(&disk), &dir));
         let (frontier, memo) =
             Frontier::open_read_only(Arc::clone(&disk), &dir, options, Box::new(Rc::clone(&records)))?;
-        let mut store = EmbeddedStore::new(disk, dir, frontier, records, options.secret);
+        let mut store = EmbeddedStore::new(disk, dir, frontier, records, &options);
         let (from, disk, dir) = store.look_back_or_not(&memo, reader)?;
         let needed = store.frontier.place();
         store.torn_bytes = log::read_only_to(&*disk, &dir, (from, needed), &mut |place, payload| {
@@ -193,14 +195,15 @@ impl EmbeddedStore {
         dir: PathBuf,
         frontier: Frontier,
         records: Rc<Records>,
-        key: u64,
+        options: &FrontierOptions,
     ) -> EmbeddedStore {
         EmbeddedStore {
             dir,
             disk,
             frontier: Guarded::new(frontier),
             records,
-            recent: Recent::new(key),
+            order: options.order,
+            recent: Recent::new(options.secret),
             torn_bytes: 0,
             damaged: false,
             uncertain: BTreeSet::new(),
@@ -281,6 +284,16 @@ impl EmbeddedStore {
         Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
     }
 
+    /// By cash, a known URL is given something all the same, once by each page. But seeds are given theirs once.
+    fn prune_given(&mut self, record: &mut Record) {
+        if let Record::Seeds(found) = record {
+            // One that cannot be looked up is written down: what follows says what is wrong.
+            let mut known = |text: &str| self.frontier.change(|frontier| frontier.has_account(text));
+            found.retain(|found| !matches!(known(&found.url), Ok(true)));
+        }
+        recent::drop_repeated(record);
+    }
+
     /// Which URLs of a host are done or were tried, and what is kept of it, from `from` on as far as it likes.
     pub fn export_host(&mut self, host: &Host, from: Option<&Cursor>) -> Result<Exported> {
         self.frontier.change(|frontier| {
@@ -326,7 +339,7 @@ impl EmbeddedStore {
             let unknown = Found { url: String::new(), depth: 0, how: How::Link.returned(0), redirects: 0 };
             let found = arrived.found.iter().find(is_it).cloned().unwrap_or(unknown);
             let via = self.records.page(place, &found.url);
-            return Ok((Known { found, via, state: KnownState::Queued }, None));
+            return Ok((Known { found, via, state: KnownState::Queued, cash: None }, None));
         }
         if let Record::Settled(settled) = &record
             && settled.outcome.is_final()
@@ -351,7 +364,7 @@ impl EmbeddedStore {
             }
             _ => KnownState::Settled(Box::new(settled)),
         };
-        Ok((Known { found, via, state }, whose))
+        Ok((Known { found, via, state, cash: None }, whose))
     }
 
     fn silent(&self, place: u64) -> Error {
@@ -370,7 +383,7 @@ impl EmbeddedStore {
         if let Some(seen) = seen.find(|seen| seen.fingerprint == fingerprint) {
             let found = Found { url: String::new(), depth: 0, how: How::Link, redirects: 0 };
             let state = KnownState::Elsewhere { agent, place: seen.place };
-            return Ok(Known { found, via: None, state });
+            return Ok(Known { found, via: None, state, cash: None });
         }
         let is_it = |found: &Found| identify(&found.url).is_some_and(|(_, other)| other == fingerprint);
         let index = moved.found.iter().position(is_it);
@@ -380,7 +393,7 @@ impl EmbeddedStore {
             Some(not_before) => KnownState::Retry { not_before, attempts: waiting.attempts, last: None },
             None => KnownState::Queued,
         };
-        Ok(Known { found: found.clone(), via: waiting.via.clone(), state })
+        Ok(Known { found: found.clone(), via: waiting.via.clone(), state, cash: None })
     }
 
     /// All that is known of a URL, and which other agent has archived the last answer to it, if one has.
@@ -392,9 +405,9 @@ impl EmbeddedStore {
             let found = self.records.found(place, fingerprint);
             let found = found.unwrap_or(Found { url: url.to_string(), depth, how: How::Link, redirects: 0 });
             let via = self.records.page(place, &found.url);
-            (Known { found, via, state }, None)
+            (Known { found, via, state, cash: None }, None)
         };
-        Ok(Some(match progress {
+        let (known, whose) = match progress {
             Progress::Queued { depth } => queued(KnownState::Queued, depth),
             Progress::Taken { depth } => queued(KnownState::Taken, depth),
             Progress::Tried { taken } => {
@@ -402,7 +415,9 @@ impl EmbeddedStore {
                 if taken { (Known { state: KnownState::Taken, ..known }, None) } else { (known, whose) }
             }
             Progress::Settled => self.look_back(place, fingerprint, true)?,
-        }))
+        };
+        let cash = self.frontier.change(|frontier| frontier.cash_of(url))?;
+        Ok(Some((Known { cash, ..known }, whose)))
     }
 
     /// The record at a place, and which other agent has archived what it is about, if one has.
@@ -503,6 +518,9 @@ impl EmbeddedStore {
 
 impl Store for EmbeddedStore {
     fn prune(&mut self, record: &mut Record) {
+        if self.order == UrlOrder::Cash {
+            return self.prune_given(record);
+        }
         if matches!(record, Record::Members(_)) {
             self.recent.clear();
         }
@@ -510,8 +528,10 @@ impl Store for EmbeddedStore {
     }
 
     fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
-        for found in record.found() {
-            self.recent.add(self.recent.print(&found.url), found.depth);
+        if self.order == UrlOrder::BreadthFirst {
+            for found in record.found() {
+                self.recent.add(self.recent.print(&found.url), found.depth);
+            }
         }
         self.fold(place, record, open)
     }
@@ -595,6 +615,10 @@ impl OwnStore for EmbeddedStore {
 
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
         self.records.range(from, until)
+    }
+
+    fn cash(&mut self) -> Result<Cash> {
+        self.frontier.change(Frontier::cash)
     }
 
     fn kept_records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)> {

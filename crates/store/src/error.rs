@@ -36,6 +36,14 @@ pub enum Error {
         /// The only one that this program reads.
         known: u32,
     },
+    /// The crawl fetches URLs in another order.
+    #[error("{} is of a crawl with `order = \"{found}\"`, which stays as it is: give it, or name another directory", path.display())]
+    Order {
+        /// Where it is.
+        path: PathBuf,
+        /// The order that it has.
+        found: &'static str,
+    },
     /// A record that was whole is not what it should be: a damaged disk, or a mistake of ours.
     #[error("{} is damaged at byte {place}: {what}", path.display())]
     Corrupt {
@@ -159,7 +167,10 @@ impl Error {
             },
             Error::Unsynced { .. } => ErrorKind::Io,
             Error::Failed { kind, .. } => *kind,
-            Error::NotAJournal { .. } | Error::Version { .. } | Error::Corrupt { .. } => ErrorKind::Format,
+            Error::NotAJournal { .. }
+            | Error::Version { .. }
+            | Error::Order { .. }
+            | Error::Corrupt { .. } => ErrorKind::Format,
             Error::TooLong { .. } | Error::Encode(_) => ErrorKind::Input,
             Error::Redis { .. } | Error::WentBack { .. } | Error::NoRecord { .. } => ErrorKind::Format,
             Error::Unavailable { .. } => ErrorKind::Unavailable,

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
+use nephila_core::cash::Gifts;
 use nephila_core::record::{Found, How, Record};
-use nephila_core::url::{Fingerprint, Origin, identify};
+use nephila_core::url::{Fingerprint, Host, Origin, identify};
 use nephila_disk::Disk;
 use serde::Deserialize;
 
@@ -156,6 +157,16 @@ impl Texts for Records {
         let missing = || Error::Corrupt { path: "journal".into(), place, what: "it found fewer URLs" };
         self.ask(place, |record| record.found().get(index).cloned())?.ok_or_else(missing)
     }
+
+    fn gift(&self, place: u64, index: usize) -> Result<u64> {
+        self.ask(place, |record| {
+            let host = |(index, found): (usize, &Found)| Some((index, identify(&found.url)?.0));
+            let hosts: Vec<(usize, Host)> = record.found().iter().enumerate().filter_map(host).collect();
+            let gifts = Gifts::of(record, hosts.iter().map(|(_, host)| host));
+            let at = hosts.iter().position(|(other, _)| *other == index);
+            at.map_or(0, |at| gifts.to(&hosts[at].1, at == 0))
+        })
+    }
 }
 
 pub(crate) fn decode(place: u64, payload: &[u8]) -> Result<Record> {
@@ -226,6 +237,7 @@ mod tests {
                 flags: Default::default(),
                 found: found(count),
                 left_out: Default::default(),
+                spent: None,
             })
         };
         for (record, page) in [

@@ -57,4 +57,4 @@ pub use frontier::FrontierOptions;
 pub use journal::Journal;
 pub use log::FRAME_BYTES_MAX;
 pub use log_reader::LogReader;
-pub use store::{Exported, Known, KnownState, OwnStore, PlacedRecord, Store, StoreLimits};
+pub use store::{Cash, Exported, Known, KnownState, OwnStore, PlacedRecord, Store, StoreLimits};

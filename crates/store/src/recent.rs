@@ -5,7 +5,7 @@
 //! offered: that URL would be lost. So texts are told apart by 64 bits of a hash whose key nobody outside knows, and only
 //! [`WAYS`] of them are compared: the probability that this ever happens is 10^-4 in a crawl of a hundred million pages.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use nephila_core::record::{How, Record};
 
 /// URLs of a set: as many as one line of the processor's cache holds.
@@ -126,6 +126,18 @@ impl Recent {
             }
         }
     }
+}
+
+/// Drops what a page names twice in the same words.
+pub(crate) fn drop_repeated(record: &mut Record) {
+    let found = match record {
+        Record::Seeds(found) => found,
+        Record::Settled(settled) => &mut settled.found,
+        Record::Robots(robots) => &mut robots.found,
+        _ => return,
+    };
+    let mut met: HashSet<String> = HashSet::with_capacity(found.len());
+    found.retain(|found| met.insert(found.url.clone()));
 }
 
 /// In which of so many sets a print is; their number is a power of two.

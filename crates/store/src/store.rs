@@ -13,6 +13,10 @@
 //! - Figures ([`Store::stored`], [`Store::hosts`]) are right when everything is decided, but for two. The URLs of a host that
 //!   are due may be counted too high, by those that were found nearer to a seed or settled while they waited, until the old
 //!   entry is met. The hosts in all may be counted too low while there are very many.
+//! - In a store that goes by cash ([`nephila_core::settings::UrlOrder`]), what a URL has is the sum of what it was given, less
+//!   what it has spent, whatever became of it; all of it together is what all records have made. Of a host's URLs that wait to be
+//!   tried for the first time, those in the best class come first, and within it in the order in which they came to it. When
+//!   everything is decided, each is in the class of what it has.
 //! - After an error nothing is lost that was told before; what failed may have been done or not until the store is opened again.
 //!
 //! `tests/store/contract` tries all but the last of them on every store.
@@ -50,9 +54,9 @@ pub trait Store {
     fn settle(&mut self, place: u64, settled: &Settled) -> Result<Admitted>;
 
     /// Hands over up to `max` URLs of a host: first those that were put back, then those whose time has come again, the
-    /// earliest first, then the others, the lowest depth first (a store may take depths beyond 248 for equal) and within it in
-    /// the order in which they were decided to be new. With `fresh_first`, the others come before those that come back.
-    /// Says also what is kept of the host.
+    /// earliest first, then the others, the lowest depth first (a store may take depths beyond 248 for equal), or by cash the
+    /// best class, and within it in the order in which they were decided to be new. With `fresh_first`, the others come before
+    /// those that come back. Says also what is kept of the host.
     fn take(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken>;
 
     /// Puts URLs that were taken and not tried back at the head of their host's queue, first one first. Those that were
@@ -93,6 +97,9 @@ pub trait OwnStore: Store {
     /// Records from one place to another that found URLs, with all that they found; as many as it likes, and the place behind
     /// them. To be called only for places that a snapshot was told to keep.
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)>;
+
+    /// Where all cash of the crawl is, if it goes by that. Looks at every URL.
+    fn cash(&mut self) -> Result<Cash>;
 
     /// What is kept of all records from one place to another; as many as it likes, and where to go on, unless that is all. An
     /// old record may come without its links.
@@ -145,6 +152,28 @@ pub struct Known {
     pub via: Option<String>,
     /// How far it has come.
     pub state: KnownState,
+    /// What it was given and has not spent, where the crawl goes by that.
+    pub cash: Option<u64>,
+}
+
+/// Where all cash of a crawl is, if it goes by that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cash {
+    /// With URLs that wait,
+    pub waiting: u64,
+    /// with those that were handed over or are done,
+    pub kept: u64,
+    /// left over by pages that link to nothing,
+    pub rest: u64,
+    /// and given to URLs that limits keep out.
+    pub kept_out: u64,
+}
+
+impl Cash {
+    /// All of it.
+    pub fn sum(&self) -> u64 {
+        self.waiting + self.kept + self.rest + self.kept_out
+    }
 }
 
 /// How far a URL has come.

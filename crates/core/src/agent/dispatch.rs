@@ -410,5 +410,6 @@ pub(super) fn unasked(due: Due, outcome: Outcome, now: Now) -> Settled {
         flags: PageFlags::default(),
         found: Vec::new(),
         left_out: LeftOut::default(),
+        spent: None,
     }
 }

@@ -534,6 +534,8 @@ pub struct Due {
     pub via: Option<String>,
     /// The place of the record that it was found in.
     pub found_in: u64,
+    /// What it was given, where the crawl goes by that: see [`crate::cash`].
+    pub cash: Option<u64>,
 }
 
 /// The addresses of a name.

@@ -337,7 +337,7 @@ impl Agent {
         let Ok(url) = Url::parse(&settled.url) else { return Vec::new() };
         let &Settled { depth, how, attempts, found_in, .. } = settled;
         // How many redirects led to it is not known any more.
-        let due = Due { url, depth, how, redirects: 0, attempts, via: None, found_in };
+        let due = Due { url, depth, how, redirects: 0, attempts, via: None, found_in, cash: None };
         self.links_of(&due, &mut answer).found
     }
 }

@@ -86,6 +86,7 @@ impl Agent {
                 (outcome, attempts, PageLinks::default())
             }
         };
+        let spent = due.cash.filter(|_| matches!(outcome, Outcome::Answered { .. }));
         let settled = Settled {
             url: due.url.into(),
             depth: due.depth,
@@ -101,6 +102,7 @@ impl Agent {
             flags: page.flags,
             found: page.found,
             left_out: page.left_out,
+            spent,
         };
         self.widen_scope(&settled.found);
         self.write(Record::Settled(settled), Some(index), Some(fetched.fetch), out);

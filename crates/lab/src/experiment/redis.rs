@@ -200,6 +200,7 @@ fn settled(url: String, depth: u16, found_in: u64) -> Settled {
         flags: PageFlags::default(),
         found: Vec::new(),
         left_out: LeftOut { scope: 20, ..LeftOut::default() },
+        spent: None,
     }
 }
 

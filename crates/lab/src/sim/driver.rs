@@ -8,7 +8,7 @@ use std::time::Duration;
 use nephila_archive::Content as Bytes;
 use nephila_core::agent::{Agent, Control, Event, FetchId, StopReason, Ticket};
 use nephila_core::record::{Block, Record};
-use nephila_core::settings::{Private, Settings};
+use nephila_core::settings::{Private, Settings, UrlOrder};
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::{Host, Url};
 use nephila_disk::SimDisk;
@@ -20,6 +20,7 @@ use nephila_node::writer::{self, Job, Opened, Writer};
 use nephila_store::{EmbeddedStore, Store};
 
 use super::check_bounded;
+use super::check_cash::Cash;
 use super::check_lost::Lost;
 use super::check_polite::{Begin, Polite};
 use super::check_twice::Twice;
@@ -156,6 +157,7 @@ pub(super) struct Sim<'a> {
     pub(super) polite: Polite,
     pub(super) lost: Lost,
     pub(super) twice: Twice,
+    pub(super) cash: Cash,
     pub(super) trace: Trace<'a>,
     pub(super) report: Report,
 }
@@ -192,6 +194,7 @@ impl<'a> Sim<'a> {
             // In some, hosts come and go.
             hosts_max: [1, 3, Settings::default().hosts_max][random.below(3) as usize],
             private: if bug == Some(Bug::AsksPrivateAddresses) { Private::Allowed } else { Private::Refused },
+            order: if seed % 3 == 1 { UrlOrder::Cash } else { UrlOrder::BreadthFirst },
             ..Settings::default()
         };
         let config = Config {
@@ -226,6 +229,7 @@ impl<'a> Sim<'a> {
             polite: Polite::new(settings),
             lost: Lost::default(),
             twice: Twice::default(),
+            cash: Cash::new(seed),
             trace,
             report: Report::default(),
         }
@@ -237,12 +241,19 @@ impl<'a> Sim<'a> {
         self.report.read_back = self.lost.read_back;
         self.report.lost_answers = self.twice.lost_answers;
         self.report.on_time = self.polite.on_time;
+        if self.cash.counted > 0 {
+            self.report.reached.insert("cash counted".to_owned(), self.cash.counted);
+        }
         self.report.virtual_s = self.now.0 / 1_000_000;
         self.report
     }
 
     pub(super) fn clock(&self) -> Now {
         Now { mono: self.now, wall: Wall(WALL_START + self.now.0 / 1_000) }
+    }
+
+    pub(super) fn goes_by_cash(&self) -> bool {
+        self.config.settings.order == UrlOrder::Cash
     }
 
     pub(super) fn after(&mut self, wait: Duration, happening: Happening) {
@@ -423,6 +434,16 @@ impl<'a> Sim<'a> {
         self.lost
             .reopened(&self.plan, &mut opened.store, &self.disk, Path::new(DIR))
             .map_err(broken(Promise::NothingLost))?;
+        if self.goes_by_cash() {
+            let counted = self.cash.reopened(&mut opened.store, opened.writer.end());
+            counted.map_err(broken(Promise::CashKept))?;
+            // Not always: the run may begin with something undecided.
+            if self.life.is_multiple_of(2) {
+                // A disk that fails ends the process soon, and says so.
+                let _ = opened.store.decide();
+                self.cash.count(&mut opened.store).map_err(broken(Promise::CashKept))?;
+            }
+        }
         self.begin(Process::new(agent, opened))
     }
 
@@ -510,6 +531,9 @@ impl<'a> Sim<'a> {
             self.lost
                 .finished(&self.plan, &mut store, &self.disk, Path::new(DIR))
                 .map_err(broken(Promise::NothingLost))?;
+            if self.goes_by_cash() {
+                self.cash.count(&mut store).map_err(broken(Promise::CashKept))?;
+            }
         }
         drop(store);
         self.life += 1;

@@ -11,6 +11,7 @@
 //! - checkers that cannot fail prove nothing: each [`Bug`] breaks the driver on purpose, and is found.
 
 mod check_bounded;
+mod check_cash;
 mod check_lost;
 mod check_polite;
 mod check_size;
@@ -67,11 +68,15 @@ pub enum Bug {
     AsksPrivateAddresses,
     /// The text of robots.txt is lost on the way.
     ReadsNoRules,
+    /// Where a crawl goes by cash: what a page gives is given twice.
+    GivesTwice,
+    /// There: what a page spends it keeps.
+    KeepsWhatItSpends,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 14] = [
         Bug::AcknowledgesBeforeFlush,
         Bug::AcknowledgesBeforeSync,
         Bug::ForgetsHosts,
@@ -84,6 +89,8 @@ impl Bug {
         Bug::IgnoresBlocks,
         Bug::AsksPrivateAddresses,
         Bug::ReadsNoRules,
+        Bug::GivesTwice,
+        Bug::KeepsWhatItSpends,
     ];
 }
 
@@ -176,6 +183,8 @@ pub enum Promise {
     AllKnow,
     /// Counts agree, and the run comes to an end.
     Bounded,
+    /// No cash is lost, and none comes from nowhere.
+    CashKept,
     /// The run had enough of everything to prove something.
     LargeEnough,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nephila_core::agent::{
     Action, Content, Control, Due, Event, FetchError, FetchId, Fetched, Order, Purpose, Ticket,
 };
-use nephila_core::record::{Block, Failure, Outcome, Record};
+use nephila_core::record::{Block, Failure, Outcome, Record, Settled};
 use nephila_core::time::{Mono, Wall};
 use nephila_core::url::Host;
 use nephila_node::config::Durability;
@@ -32,7 +32,14 @@ impl Sim<'_> {
             let Some(process) = &mut self.process else { return Ok(()) };
             match action {
                 Action::Admit { place, record, .. } => match process.store.admit(place, &record, None) {
-                    Ok(admitted) => process.answers.push_back(Event::Admitted(admitted)),
+                    Ok(admitted) => {
+                        process.answers.push_back(Event::Admitted(admitted));
+                        if self.bug == Some(Bug::GivesTwice)
+                            && let Err(error) = process.store.admit(place, &record, None)
+                        {
+                            return self.store_failed(error);
+                        }
+                    }
                     Err(error) => return self.store_failed(error),
                 },
                 Action::Decide => match process.store.decide() {
@@ -198,6 +205,7 @@ impl Sim<'_> {
             Ok(durable) => {
                 let end = process.writer.end();
                 self.durable(durable)?;
+                self.count_cash_sometimes()?;
                 self.snapshot_sometimes(end)
             }
             Err(error) => {
@@ -214,6 +222,7 @@ impl Sim<'_> {
             let Some(process) = &mut self.process else { return Ok(()) };
             self.lost.acknowledged(&done.record, level);
             process.pointed.see(&done.record);
+            self.cash.written(done.place, &done.record);
             if let Some(exchange) = process.exchanges.remove(&done.ticket) {
                 self.polite.kept(exchange, level);
                 self.twice.kept(exchange, level);
@@ -228,6 +237,10 @@ impl Sim<'_> {
             if let Record::Settled(settled) = &*record
                 && !(self.bug == Some(Bug::ForgetsToSettle) && place % 5 == 0)
             {
+                let settled = match self.bug {
+                    Some(Bug::KeepsWhatItSpends) => &Settled { spent: None, ..settled.clone() },
+                    _ => settled,
+                };
                 match process.store.settle(place, settled) {
                     Ok(decided) if decided.is_news() => process.answers.push_back(Event::Decided(decided)),
                     Ok(_) => {}
@@ -237,6 +250,19 @@ impl Sim<'_> {
             self.tell(Event::Recorded { ticket, place, record })?;
         }
         Ok(())
+    }
+
+    /// Counts all cash now and then. What that decides is told to the agent.
+    fn count_cash_sometimes(&mut self) -> Result<(), Broken> {
+        if !self.goes_by_cash() || !self.cash.is_due() {
+            return Ok(());
+        }
+        let Some(process) = &mut self.process else { return Ok(()) };
+        match process.store.decide() {
+            Ok(decided) => process.answers.push_back(Event::Decided(decided)),
+            Err(error) => return self.store_failed(error),
+        }
+        self.cash.count(&mut process.store).map_err(broken(Promise::CashKept))
     }
 
     /// Has the store written down now and then, up to the last record that is folded in.

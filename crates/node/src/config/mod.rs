@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
 use nephila_core::scope::{Scope, ScopeKind};
-use nephila_core::settings::Settings;
+use nephila_core::settings::{Settings, UrlOrder};
 use nephila_core::url::{Host, Url, addresses};
 use regex::Regex;
 
@@ -191,6 +191,11 @@ impl Config {
             ("max-pages", settings.max_pages != Some(0), "must be more than 0; --dry-run fetches nothing"),
             ("max-url-bytes", settings.traps.url_bytes_max >= 32, "must be at least 32 bytes"),
             ("max-segment-repeats", settings.traps.segment_repeats_max > 0, positive),
+            (
+                "order",
+                settings.order == UrlOrder::BreadthFirst || !self.is_of_site(),
+                "cash is for a crawl alone: agents of a site go breadth first",
+            ),
             ("workbench-hosts", settings.hosts_max > 0, positive),
             ("shards", self.shards <= 64, "must be at most 64"),
             ("ip-parallel", settings.ip_parallel > 0, positive),
@@ -476,6 +481,7 @@ mod tests {
             ("", "ca", "/nonexistent/ca.pem", "ca: cannot read"),
             ("", "ca", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "no certificate"),
             ("", "compress", "brotli", "use gzip, zstd or none"),
+            ("", "order", "depth-first", "use breadth-first or cash"),
             ("", "durability", "disk", "use kernel or power"),
             ("", "refetch-missing", "maybe", "use true or false"),
             ("", "slow-factor", "-1", "at least 0"),

@@ -18,7 +18,7 @@ What wins, the strongest first:
 5. the defaults below.
 
 A crawl records its settings in `DIR/crawl.toml`. Where a command names seeds, what it leaves out is as by default again, also
-when it goes on with a crawl (a scope that differs is refused). `nephila crawl --out DIR` without seeds takes `DIR/crawl.toml`
+when it goes on with a crawl (another scope or order is refused). `nephila crawl --out DIR` without seeds takes `DIR/crawl.toml`
 as its file and so keeps what was recorded; flags change it from then on.
 
 Durations are `500ms`, `2s`, `10m`, `1.5h`, `3d`; a bare number means seconds. Sizes are `64KiB`, `16MiB` (powers of 1,024),

@@ -151,6 +151,8 @@ settings! {
         common "exclude" "REGEX" Patterns exclude: "No URLs that match; may be given several times";
         common "accept" "TYPE" MediaTypes accept:
             "Besides HTML, take only bodies of these media types, such as application/pdf or image/*; of others the head alone is kept. All if not given";
+        common "order" "HOW" Choice settings.order:
+            "Which URLs of a host come first: breadth-first (those nearest to a seed) or cash (those that were given most by the pages that link to them; for a crawl alone). It cannot be changed later";
     }
     Limits {
         common "max-pages" "N" Count settings.max_pages: "End after this many pages, over all runs of the crawl";

@@ -41,18 +41,18 @@ pub enum DirectoryError {
         /// The process, if it is known.
         pid: Option<u32>,
     },
-    /// The scope is not that of the earlier runs.
+    /// The scope, or the order of URLs, is not that of the earlier runs.
     #[error(
-        "the crawl in {} has another scope:\n{}\nto go on with it, {advice}; another crawl begins with another --out",
+        "the crawl in {} is another one:\n{}\nto go on with it, {advice}; another crawl begins with another --out",
         .dir.display(),
         .differences.join("\n")
     )]
-    ScopeChanged {
+    FixedChanged {
         /// The directory.
         dir: PathBuf,
         /// What differs, a line each.
         differences: Vec<String>,
-        /// What to change in the command so that its scope is the recorded one.
+        /// What to change in the command so that they are the recorded ones.
         advice: String,
     },
     /// It is of a crawl alone, and an agent of a site was to use it.

@@ -26,6 +26,7 @@ pub(crate) fn settled(url: String) -> Settled {
         flags: PageFlags::default(),
         found: Vec::new(),
         left_out: LeftOut::default(),
+        spent: None,
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) struct Emptied {
     segments: Vec<u32>,
     sieve: Option<usize>,
     hosts: Option<usize>,
+    ledger: Option<usize>,
 }
 
 impl Frontier {
@@ -42,8 +43,8 @@ impl Frontier {
     pub(super) fn empty_sparse_segments(&mut self) -> Result<()> {
         if self.emptied.is_none() {
             let segments = self.blocks.sparse(SPARSE_PERCENT);
-            self.emptied =
-                (!segments.is_empty()).then_some(Emptied { segments, sieve: Some(0), hosts: Some(0) });
+            let begun = Emptied { segments, sieve: Some(0), hosts: Some(0), ledger: Some(0) };
+            self.emptied = (!begun.segments.is_empty()).then_some(begun);
         }
         if self.to_move.is_empty()
             && let Some(segment) = self.chunks.sparse(SPARSE_CHUNKS_PERCENT).first()
@@ -62,6 +63,8 @@ impl Frontier {
             emptied.sieve = self.sieve.evacuate(&mut self.blocks, &emptied.segments, from)?;
         } else if let Some(from) = emptied.hosts {
             emptied.hosts = self.hosts.evacuate(&mut self.blocks, &emptied.segments, from)?;
+        } else if let (Some(from), Some(ledger)) = (emptied.ledger, &mut self.ledger) {
+            emptied.ledger = ledger.evacuate(&mut self.blocks, &emptied.segments, from)?;
         } else {
             self.emptied = None;
         }

@@ -11,7 +11,7 @@ use nephila_core::url::{Host, Url};
 
 use super::heap::{Blob, Heap};
 use super::key::{HostKey, HostMap, HostRanges};
-use super::queue::{Queue, class_of, decode_entry};
+use super::queue::{Queue, decode_entry};
 use super::snapshot::Writing;
 use crate::{Error, Result};
 
@@ -133,11 +133,11 @@ impl Hosts {
     }
 
     /// Enters a URL that is queued already in a better class: the old entry does not count any more.
-    pub(super) fn again(&mut self, chunks: &mut Heap, key: HostKey, entry: &[u8]) -> Result<()> {
+    pub(super) fn again(&mut self, chunks: &mut Heap, key: HostKey, class: u8, entry: &[u8]) -> Result<()> {
         match self.hot.get_mut(&key) {
-            Some(hot) => again(&mut hot.queue, chunks, key, entry),
+            Some(hot) => again(&mut hot.queue, chunks, key, class, entry),
             None => {
-                self.note(key, AGAIN, entry);
+                self.note(key, AGAIN, &[&[class], entry].concat());
                 Ok(())
             }
         }
@@ -550,13 +550,13 @@ impl Hosts {
 }
 
 /// Enters a URL in a better class.
-fn again(queue: &mut Queue, chunks: &mut Heap, key: HostKey, entry: &[u8]) -> Result<()> {
+fn again(queue: &mut Queue, chunks: &mut Heap, key: HostKey, class: u8, entry: &[u8]) -> Result<()> {
     let (decoded, _) = decode_entry(entry).ok_or_else(senseless)?;
     if queue.is_ahead(decoded.print) {
         return Ok(());
     }
     queue.stale += 1;
-    queue.push(chunks, key, class_of(decoded.found.depth), entry)
+    queue.push(chunks, key, class, entry)
 }
 
 /// Enters what is noted of a host into its queue, in order.
@@ -566,7 +566,8 @@ fn apply(queue: &mut Option<Queue>, chunks: &mut Heap, key: HostKey, ops: &[u8])
             PUT => *queue = Some(decode(bytes)?),
             AGAIN => {
                 if let Some(queue) = queue {
-                    again(queue, chunks, key, bytes)?;
+                    let (class, entry) = bytes.split_first().ok_or_else(senseless)?;
+                    again(queue, chunks, key, *class, entry)?;
                 }
             }
             MEMO => {

@@ -63,13 +63,24 @@ impl Frontier {
     }
 
     /// Notes a URL that a limit keeps out, for when the limit is raised.
-    pub(super) fn keep_out(&mut self, over: Over, found: &Found, via: u64) -> Result<()> {
+    pub(super) fn keep_out(&mut self, over: Over, found: &Found, via: u64, cash: u64) -> Result<()> {
+        let is_given = self.ledger.is_some();
         match &mut self.kept_out {
             Some(log) if log.end() - self.kept_out_from >= self.options.limits.kept_out_bytes => {}
             Some(log) => {
-                log.append(|out| postcard::to_io(&(found, via), out).map(drop).map_err(Error::Encode))?;
+                log.append(|out| {
+                    // Where nobody is given anything, there is nothing to say of it.
+                    let written = match is_given {
+                        true => postcard::to_io(&(found, via, cash), out),
+                        false => postcard::to_io(&(found, via), out),
+                    };
+                    written.map(drop).map_err(Error::Encode)
+                })?;
             }
             None => self.kept_out_unlogged.push((found.clone(), via)),
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.kept_out = ledger.kept_out.saturating_add(cash);
         }
         for counts in [&mut self.over, &mut self.decided.over] {
             match over {
@@ -95,16 +106,25 @@ impl Frontier {
     /// Offers again what limits kept out that have been raised since. What still is too much stays out.
     pub(super) fn readmit(&mut self, places: &[u64]) -> Result<()> {
         self.over = OverLimit::default();
+        if let Some(ledger) = &mut self.ledger {
+            ledger.kept_out = 0;
+        }
         let reader = LogReader::new(Arc::clone(&self.disk), &self.dir.join(KEPT_OUT));
         let mut payload = Vec::new();
         for batch in places.chunks(READMITTED) {
             for (turn, place) in batch.iter().enumerate() {
                 reader.read(*place, &mut payload)?;
-                let (found, via): (Found, u64) =
-                    postcard::from_bytes(&payload).map_err(|_| snapshot::senseless(&self.dir))?;
+                let senseless = |_| snapshot::senseless(&self.dir);
+                let (found, via, cash): (Found, u64, u64) = match self.ledger {
+                    Some(_) => postcard::from_bytes(&payload).map_err(senseless)?,
+                    None => {
+                        let (found, via) = postcard::from_bytes(&payload).map_err(senseless)?;
+                        (found, via, 0)
+                    }
+                };
                 let index = FIRST_READMITTED + turn;
-                if self.admit_one(via, index, &found)? == Offer::Later {
-                    self.readmitted.insert(index, found);
+                if self.admit_one(via, index, &found, cash)? == Offer::Later {
+                    self.readmitted.insert(index, (found, cash));
                 }
             }
             self.decide_range(&Range::All)?;

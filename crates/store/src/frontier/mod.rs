@@ -18,14 +18,17 @@
 //!   known URLs, settled URLs and due URLs as before.
 //! - The URLs of a host are one range of the sieve, and of a partition too: moving them out touches nothing else.
 
+mod admitting;
 mod block;
 mod counts;
 mod emptying;
 mod filter;
+mod giving;
 mod heap;
 mod hosts;
 mod kept_out;
 mod key;
+mod ledger;
 mod moving;
 mod noted;
 mod op;
@@ -42,9 +45,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use nephila_core::agent::{Admitted, OverLimit, StoredHost};
-use nephila_core::assign::partition_of;
-use nephila_core::record::{Found, Outcome, Record, Settled};
-use nephila_core::site::Partitions;
+use nephila_core::record::{Found, Outcome, Settled};
+use nephila_core::settings::UrlOrder;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::Disk;
 
@@ -54,9 +56,10 @@ use self::heap::{Access, Blob, Heap};
 use self::hosts::{HostLimits, Hosts};
 use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
 use self::key::{HostKey, Key};
-use self::op::{Kind, Op, Stage};
-use self::queue::{Entry, class_of, encode_entry};
-use self::sieve::{Decision, Look, Offer, Sieve, SieveLimits};
+use self::ledger::Ledger;
+use self::op::Stage;
+use self::queue::Entry;
+use self::sieve::{Decision, Look, Sieve, SieveLimits};
 use self::snapshot::Snapshot;
 use self::visiting::stored;
 use crate::log::{self, Log};
@@ -65,8 +68,6 @@ use crate::{Error, Result, StoreLimits};
 pub use self::options::FrontierOptions;
 pub use self::snapshot::{SnapshotDone, SnapshotJob};
 
-/// How many hosts are looked at to count new URLs together.
-const HOSTS_NEAR: usize = 8;
 /// They are looked for once in so many calls.
 const SPARSE_EVERY: u64 = 256;
 
@@ -74,11 +75,21 @@ const SPARSE_EVERY: u64 = 256;
 pub trait Texts {
     /// URL `index` of those that the record at `place` found.
     fn found(&self, place: u64, index: usize) -> Result<Found>;
+
+    /// What it was given by that record, where the crawl goes by that.
+    fn gift(&self, place: u64, index: usize) -> Result<u64> {
+        let _ = (place, index);
+        Ok(0)
+    }
 }
 
 impl<T: Texts> Texts for std::rc::Rc<T> {
     fn found(&self, place: u64, index: usize) -> Result<Found> {
         (**self).found(place, index)
+    }
+
+    fn gift(&self, place: u64, index: usize) -> Result<u64> {
+        (**self).gift(place, index)
     }
 }
 
@@ -142,6 +153,8 @@ pub struct Frontier {
     chunks: Heap,
     sieve: Sieve,
     hosts: Hosts,
+    /// What URLs were given, if the crawl goes by that.
+    ledger: Option<Ledger>,
     secret: u64,
     /// Up to where the records are folded in.
     place: u64,
@@ -154,8 +167,8 @@ pub struct Frontier {
     kept_out_unlogged: Vec<(Found, u64)>,
     kept_out_from: u64,
     over: OverLimit,
-    /// Texts of URLs that are being offered again.
-    readmitted: HashMap<usize, Found>,
+    /// Texts of URLs that are being offered again, and what they were given.
+    readmitted: HashMap<usize, (Found, u64)>,
     /// Of the URLs that are being offered: here for their room.
     looking: (Vec<Key>, Vec<Look>),
     decided: Admitted,
@@ -213,10 +226,14 @@ impl Frontier {
             bytes_max: options.sieve_bytes_max,
             filter_bytes_max: options.filter_bytes_max,
             block_urls_max: options.block_urls_max.max(1),
+            by_cash: options.order == UrlOrder::Cash,
         };
         let fresh = snapshot.is_none();
-        let Snapshot { head, sieve_ops, host_ops, counts, memo } = snapshot.unwrap_or_default();
+        let Snapshot { head, sieve_ops, host_ops, counts, accounts, memo } = snapshot.unwrap_or_default();
         let senseless = || snapshot::senseless(dir);
+        giving::check_order(dir, if fresh { options.order } else { head.order }, &options)?;
+        let accounts = (!fresh).then_some((head.ledger_blocks, &accounts[..], head.left_over));
+        let ledger = giving::open(&options, accounts).ok_or_else(senseless)?;
         let (sieve, hosts) = if fresh {
             (Sieve::new(sieve_limits), Hosts::new(host_limits))
         } else {
@@ -258,6 +275,7 @@ impl Frontier {
             texts,
             sieve,
             hosts,
+            ledger,
             secret: if fresh { options.secret } else { head.secret },
             place: head.place,
             known: head.known,
@@ -318,70 +336,6 @@ impl Frontier {
         HostKey::of(host, self.secret)
     }
 
-    /// Offers what a durable record found, as far as it is of partitions that are open (`None`: all are); says what is new, as
-    /// far as that can be said at once. The rest follows with [`Frontier::decided`].
-    pub fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
-        self.offer_all(place, record, open)?;
-        self.relieve()?;
-        Ok(self.decided())
-    }
-
-    fn offer_all(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<()> {
-        let (mut keys, mut looks) = std::mem::take(&mut self.looking);
-        let mut hosts = Vec::with_capacity(record.found().len());
-        keys.clear();
-        for (index, found) in record.found().iter().enumerate() {
-            let Some((host, fingerprint)) = identify(&found.url) else { continue };
-            if open.is_some_and(|open| !open.contains(partition_of(&host))) {
-                continue;
-            }
-            keys.push(Key::new(self.key_of(&host), fingerprint));
-            hosts.push((index, host));
-        }
-        self.sieve.look(&keys, &mut looks);
-        for ((key, look), (index, host)) in keys.iter().zip(&looks).zip(hosts) {
-            let found = &record.found()[index];
-            if !self.take_back(place, found, &host, *key)? {
-                self.offer(place, index, found, host, *key, *look)?;
-            }
-        }
-        self.looking = (keys, looks);
-        Ok(())
-    }
-
-    fn admit_one(&mut self, place: u64, index: usize, found: &Found) -> Result<Offer> {
-        let Some((host, fingerprint)) = identify(&found.url) else { return Ok(Offer::New) };
-        let key = Key::new(self.key_of(&host), fingerprint);
-        if self.take_back(place, found, &host, key)? {
-            return Ok(Offer::New);
-        }
-        let mut looks = Vec::new();
-        self.sieve.look(&[key], &mut looks);
-        self.offer(place, index, found, host, key, looks[0])
-    }
-
-    fn offer(
-        &mut self,
-        place: u64,
-        index: usize,
-        found: &Found,
-        host: Host,
-        key: Key,
-        look: Look,
-    ) -> Result<Offer> {
-        let host_key = key.host();
-        let class = class_of(found.depth);
-        let over = self.limit_on(host_key, found.depth);
-        let kind = if over.is_none() { Kind::Check } else { Kind::Probe };
-        let offer = self.sieve.ask(&self.blocks, look, Op::new(key, kind, class, place, index))?;
-        match over {
-            _ if offer == Offer::Later => {}
-            None => self.enter(host_key, host, found, place)?,
-            Some(over) => self.keep_out(over, found, place)?,
-        }
-        Ok(offer)
-    }
-
     /// Says that every record before this place is folded in.
     pub fn advance(&mut self, place: u64) {
         self.place = place;
@@ -392,28 +346,6 @@ impl Frontier {
         self.known += 1;
         if self.options.limits.max_host_pages < u64::MAX {
             self.counts.add(host, self.hosts.known_in_memory(host));
-        }
-    }
-
-    /// Queues a URL that is new.
-    fn enter(&mut self, key: HostKey, host: Host, found: &Found, via: u64) -> Result<()> {
-        self.count(key);
-        self.entry.clear();
-        encode_entry(found, 0, via, &mut self.entry);
-        self.hosts.push(&mut self.chunks, key, class_of(found.depth), &self.entry)?;
-        // The URLs of a page are mostly of few hosts, and a host may be named again.
-        match self.decided.new.iter_mut().rev().take(HOSTS_NEAR).find(|(other, _)| *other == host) {
-            Some((_, count)) => *count += 1,
-            None => self.decided.new.push((host, 1)),
-        }
-        Ok(())
-    }
-
-    /// The text of a URL that was offered and not decided at once.
-    fn text(&self, place: u64, index: usize) -> Result<Found> {
-        match self.readmitted.get(&index) {
-            Some(found) => Ok(found.clone()),
-            None => self.texts.found(place, index),
         }
     }
 
@@ -447,6 +379,7 @@ impl Frontier {
             self.sieve.relieve(&mut self.blocks, &mut decisions)?;
             self.act_on(decisions)?;
         }
+        self.relieve_ledger()?;
         if self.hosts.is_full(self.options.pending_bytes_max) {
             self.hosts.relieve(&mut self.blocks, &mut self.chunks, self.options.pending_bytes_max)?;
         }
@@ -477,63 +410,7 @@ impl Frontier {
                 break;
             }
         }
-        Ok(())
-    }
-
-    fn act_on(&mut self, mut decisions: Vec<Decision>) -> Result<()> {
-        // In the order of their records, each of which is then read once.
-        decisions.sort_by_key(Decision::text);
-        let mut forgotten: Vec<Key> = Vec::new();
-        for decision in decisions.drain(..) {
-            match decision {
-                Decision::Known => self.decided.known += 1,
-                Decision::Tried { host } => {
-                    self.count(host);
-                    if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, host)? {
-                        queue.known += 1;
-                    }
-                }
-                Decision::New { place, index } => {
-                    let found = self.text(place.get(), index)?;
-                    let Some((host, fingerprint)) = identify(&found.url) else { continue };
-                    let key = self.key_of(&host);
-                    match self.limit_on(key, found.depth) {
-                        None => self.enter(key, host, &found, place.get())?,
-                        Some(over) => {
-                            // The limit was reached meanwhile.
-                            forgotten.push(Key::new(key, fingerprint));
-                            self.sieve.forget(Key::new(key, fingerprint), place.get());
-                            self.keep_out(over, &found, place.get())?;
-                        }
-                    }
-                }
-                Decision::KeptOut { place, index } => {
-                    let found = self.text(place.get(), index)?;
-                    let over = identify(&found.url)
-                        .and_then(|(host, _)| self.limit_on(self.key_of(&host), found.depth));
-                    match over {
-                        Some(over) => self.keep_out(over, &found, place.get())?,
-                        // The limit has been raised since.
-                        None => drop(self.admit_one(place.get(), index, &found)?),
-                    }
-                }
-                Decision::Better { host, place, index } => {
-                    let found = self.text(place.get(), index)?;
-                    let Some((_, fingerprint)) = identify(&found.url) else { continue };
-                    if forgotten.contains(&Key::new(host, fingerprint)) {
-                        // It was known for as long as it was decided about.
-                        self.admit_one(place.get(), index, &found)?;
-                        continue;
-                    }
-                    self.entry.clear();
-                    encode_entry(&found, 0, place.get(), &mut self.entry);
-                    self.hosts.again(&mut self.chunks, host, &self.entry)?;
-                    self.decided.known += 1;
-                }
-            }
-        }
-        self.decisions = decisions;
-        Ok(())
+        self.decide_ledger(hosts)
     }
 
     /// Notes the end of an attempt: the URL is done, or deferred until it may be tried again.
@@ -579,11 +456,13 @@ impl Frontier {
         let Some(value) = self.sieve.get(&self.blocks, &key)? else { return Ok(None) };
         let queue = self.hosts.load(&mut self.blocks, &mut self.chunks, host_key)?;
         let taken = queue.is_some_and(|queue| queue.is_under_way(Fingerprint::of(url)));
+        let account = self.account(&key)?;
+        let depth = |class| account.map_or(u16::from(class), |account| account.depth);
         let progress = match value.stage {
             Stage::Settled | Stage::Sent => Progress::Settled,
             Stage::Tried => Progress::Tried { taken },
-            Stage::Queued { class } if taken => Progress::Taken { depth: u16::from(class) },
-            Stage::Queued { class } => Progress::Queued { depth: u16::from(class) },
+            Stage::Queued { class } if taken => Progress::Taken { depth: depth(class) },
+            Stage::Queued { class } => Progress::Queued { depth: depth(class) },
         };
         Ok(Some((progress, value.place.get())))
     }
@@ -647,10 +526,17 @@ impl Frontier {
             sieve_blocks,
             host_blocks,
             hosts,
+            order: self.options.order,
+            ledger_blocks: self.ledger.as_ref().map(Ledger::state).unwrap_or_default(),
+            left_over: self.ledger.as_ref().map(|ledger| [ledger.rest, ledger.kept_out]).unwrap_or_default(),
         };
         let mut writing = snapshot::Writing::begin(&*self.disk, &self.dir, &head)?;
         self.hosts.write_noted(&mut writing)?;
         self.counts.write(&mut writing)?;
+        if let Some(ledger) = &self.ledger {
+            ledger.write_noted(&mut writing)?;
+        }
+        writing.end_section()?;
         writing.add(memo)?;
         writing.end_section()?;
         Ok(SnapshotJob {
@@ -659,7 +545,7 @@ impl Frontier {
             unsynced: [self.blocks.begin_sync(), self.chunks.begin_sync()].concat(),
             dead: [self.blocks.dead(), self.chunks.dead()],
             place: self.place,
-            needed: self.sieve.oldest_text().min(self.place),
+            needed: self.oldest_text().min(self.place),
             writing,
             noted: self.sieve.freeze(),
         })
@@ -690,7 +576,9 @@ impl Frontier {
     pub fn usage(&self) -> Usage {
         let heaps = [&self.blocks, &self.chunks];
         Usage {
-            memory_bytes: (self.sieve.memory_bytes() + self.hosts.memory_bytes()) as u64,
+            memory_bytes: (self.sieve.memory_bytes()
+                + self.hosts.memory_bytes()
+                + self.ledger.as_ref().map_or(0, Ledger::memory_bytes)) as u64,
             disk_bytes: heaps.iter().map(|heap| heap.disk_bytes()).sum::<u64>() + self.snapshot_bytes,
             live_bytes: heaps.iter().map(|heap| heap.live_bytes()).sum(),
             read_bytes: heaps.iter().map(|heap| heap.read_bytes.get()).sum(),

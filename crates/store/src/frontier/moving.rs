@@ -231,7 +231,7 @@ impl Frontier {
             let of = (key, &host, fingerprint);
             match waiting.not_before {
                 _ if known == Some(Stage::Settled) => {}
-                None if known != Some(Stage::Sent) => drop(self.admit_one(place, index, found)?),
+                None if known != Some(Stage::Sent) => drop(self.admit_one(place, index, found, 0)?),
                 _ => self.settle_moved(place, of, (known, Stage::Tried), Some((found, waiting)))?,
             }
         }
@@ -246,6 +246,7 @@ impl Frontier {
     pub fn settle(&mut self, place: u64, settled: &Settled) -> Result<bool> {
         let Some((host, fingerprint)) = identify(&settled.url) else { return Ok(true) };
         let key = self.key_of(&host);
+        self.spend(&Key::new(key, fingerprint), settled)?;
         let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, &host)?;
         let may_be_done = queue.is_merged && !queue.is_under_way(fingerprint);
         if may_be_done && self.stage(key, fingerprint)? == Some(Stage::Settled) {

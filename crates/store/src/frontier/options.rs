@@ -1,5 +1,7 @@
 //! What the frontier may use.
 
+use nephila_core::settings::UrlOrder;
+
 use crate::StoreLimits;
 
 /// What the frontier may use.
@@ -17,7 +19,11 @@ pub struct FrontierOptions {
     pub hot_hosts_max: usize,
     /// Memory for these queues; those that are under way are there in any case.
     pub hot_bytes_max: usize,
-    /// URLs in a block of the sieve.
+    /// Which URLs of a host come first.
+    pub order: UrlOrder,
+    /// Memory for what URLs were given, if that is the order.
+    pub ledger_bytes_max: usize,
+    /// URLs in a block of the sieve, and of the ledger.
     pub block_urls_max: usize,
     /// Bytes in a block of queues.
     pub block_bytes_max: usize,
@@ -36,9 +42,26 @@ impl FrontierOptions {
             pending_bytes_max: part,
             hot_hosts_max: 20_000,
             hot_bytes_max: 2 * part,
+            order: UrlOrder::BreadthFirst,
+            ledger_bytes_max: 0,
             block_urls_max: 8_192,
             block_bytes_max: 64 << 10,
             secret: 0,
+        }
+    }
+
+    /// The same for another order, and no more memory.
+    pub fn in_order(self, order: UrlOrder) -> FrontierOptions {
+        let ledger_bytes_max = match order {
+            UrlOrder::BreadthFirst => 0,
+            UrlOrder::Cash => self.sieve_bytes_max / 3,
+        };
+        FrontierOptions {
+            order,
+            ledger_bytes_max,
+            sieve_bytes_max: self.sieve_bytes_max - ledger_bytes_max,
+            filter_bytes_max: self.filter_bytes_max.min((self.sieve_bytes_max - ledger_bytes_max) / 2),
+            ..self
         }
     }
 }

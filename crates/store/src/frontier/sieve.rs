@@ -51,8 +51,10 @@ impl Decision {
         }
     }
 
-    fn without_queue(&mut self, host: HostKey) {
-        *self = match self {
+    fn without_queue(&mut self, host: HostKey, by_cash: bool) {
+        *self = match *self {
+            // What it was given is kept out too, as if that had been decided at once.
+            Decision::KeptOut { .. } if by_cash => return,
             Decision::New { .. } | Decision::Tried { .. } => Decision::Tried { host },
             Decision::Better { .. } | Decision::Known | Decision::KeptOut { .. } => Decision::Known,
         };
@@ -97,6 +99,8 @@ pub(super) struct SieveLimits {
     pub(super) filter_bytes_max: usize,
     /// A block with more URLs is cut.
     pub(super) block_urls_max: usize,
+    /// Whether URLs are given something when they are offered.
+    pub(super) by_cash: bool,
 }
 
 /// See the module's documentation.
@@ -324,7 +328,7 @@ impl Sieve {
         self.read_block(heap, at)?;
         let mut ops = self.blocks[at].ops.take();
         ops.sort_by_key(|op| op.key);
-        let answered = out.len();
+        let (answered, by_cash) = (out.len(), self.limits.by_cash);
         self.new.clear();
         let mut changed = false;
         let mut old = Cursor::new(&self.old);
@@ -339,7 +343,7 @@ impl Sieve {
             }
             if value.is_some() && !matches!(value, Some(Value { stage: Stage::Queued { .. }, .. })) {
                 // When records are folded again, a URL can have been tried before it is decided that it was new.
-                out[decided..].iter_mut().for_each(|decision| decision.without_queue(key.host()));
+                out[decided..].iter_mut().for_each(|decision| decision.without_queue(key.host(), by_cash));
             }
             changed |= value != before;
             if let Some(value) = value {

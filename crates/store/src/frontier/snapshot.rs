@@ -3,8 +3,8 @@
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
 //! 8   u32      format
-//! 12  five sections: the head (postcard), what is noted of hosts, URLs by host, the owner's memo, what the sieve has noted;
-//!     each in pieces of u32 length, u32 CRC-32, bytes, of which one without bytes is the last
+//! 12  six sections: the head (postcard), what is noted of hosts, URLs by host, accounts of URLs, the owner's memo, what the
+//!     sieve has noted; each in pieces of u32 length, u32 CRC-32, bytes, of which one without bytes is the last
 //! ```
 //!
 //! All but the last section, which is the largest by far, is handed to the kernel when the snapshot is begun, so that memory
@@ -14,12 +14,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nephila_core::settings::UrlOrder;
 use nephila_disk::{Disk, File, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::heap::SegmentState;
 use super::op::Op;
-use super::{hosts, sieve};
+use super::{hosts, ledger, sieve};
 use crate::log::read_full;
 use crate::{Error, Result};
 
@@ -48,6 +49,10 @@ pub(super) struct Head {
     pub(super) sieve_blocks: Vec<sieve::BlockState>,
     pub(super) host_blocks: Vec<hosts::BlockState>,
     pub(super) hosts: u64,
+    pub(super) order: UrlOrder,
+    pub(super) ledger_blocks: Vec<ledger::BlockState>,
+    /// Cash of pages that link to nothing, and of URLs that limits keep out.
+    pub(super) left_over: [u64; 2],
 }
 
 /// A snapshot on its way to the disk.
@@ -102,6 +107,7 @@ pub(super) struct Snapshot {
     pub(super) sieve_ops: Vec<u8>,
     pub(super) host_ops: Vec<u8>,
     pub(super) counts: Vec<u8>,
+    pub(super) accounts: Vec<u8>,
     pub(super) memo: Vec<u8>,
 }
 
@@ -220,9 +226,10 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>> {
         }
     };
     let head = section()?;
-    let (host_ops, counts, memo, sieve_ops) = (section()?, section()?, section()?, section()?);
+    let (host_ops, counts, accounts) = (section()?, section()?, section()?);
+    let (memo, sieve_ops) = (section()?, section()?);
     let head = postcard::from_bytes(&head).map_err(|_| senseless(dir))?;
-    Ok(Some(Snapshot { head, sieve_ops, host_ops, counts, memo }))
+    Ok(Some(Snapshot { head, sieve_ops, host_ops, counts, accounts, memo }))
 }
 
 /// The snapshot is not what was written.

@@ -46,14 +46,18 @@ impl Frontier {
             };
             let Some(entry) = entry else { break };
             let Ok(url) = Url::parse(&entry.found.url) else { continue };
+            let account = self.account(&Key::new(key, entry.print))?;
+            // By cash, an entry is that of the page that gave most, not of the nearest.
+            let nearest = account.filter(|_| entry.attempts == 0);
             due.push(Due {
                 url,
-                depth: entry.found.depth,
-                how: entry.found.how,
+                depth: nearest.map_or(u16::MAX, |account| account.depth).min(entry.found.depth),
+                how: nearest.map_or(entry.found.how, |account| account.how(entry.found.how)),
                 redirects: entry.found.redirects,
                 attempts: entry.attempts,
                 via: None,
                 found_in: entry.via,
+                cash: account.map(|account| account.cash),
             });
             if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {
                 queue.take(entry);
@@ -74,12 +78,19 @@ impl Frontier {
             };
             let stale = queue.stale > 0;
             let Some((entry, class)) = queue.pop(&mut self.chunks)? else { return Ok(None) };
-            if !stale {
+            if !stale && self.ledger.is_none() {
                 return Ok(Some(entry));
             }
             let Some((_, fingerprint)) = identify(&entry.found.url) else { continue };
-            let value = self.sieve.get(&self.blocks, &Key::new(key, fingerprint))?;
-            if value.is_none_or(|value| value.stage == Stage::Queued { class }) {
+            let url = Key::new(key, fingerprint);
+            let counts = match &mut self.ledger {
+                Some(ledger) => ledger.take(&self.blocks, &url, class)?,
+                None => {
+                    let value = self.sieve.get(&self.blocks, &url)?;
+                    value.is_none_or(|value| value.stage == Stage::Queued { class })
+                }
+            };
+            if counts {
                 return Ok(Some(entry));
             }
             if let Some(queue) = self.hosts.load(&mut self.blocks, &mut self.chunks, key)? {

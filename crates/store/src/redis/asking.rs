@@ -45,7 +45,7 @@ impl RedisStore {
         let entry = entry.ok_or_else(|| senseless("a URL is not where it should be"))?;
         let state = if is_taken { KnownState::Taken } else { KnownState::Queued };
         let via = self.page(entry.found_in)?;
-        Ok(Some((Known { found: entry.found(), via, state }, None)))
+        Ok(Some((Known { found: entry.found(), via, state, cash: None }, None)))
     }
 
     /// Where a URL was found nearer while it was under way.
@@ -75,7 +75,7 @@ impl RedisStore {
                 let seen = seen_in(&moved, print).ok_or_else(|| senseless("it does not speak of the URL"))?;
                 let found = Found { url: String::new(), depth: 0, how: How::Link, redirects: 0 };
                 let state = KnownState::Elsewhere { agent, place: seen.place };
-                return Ok((Known { found, via: None, state }, None));
+                return Ok((Known { found, via: None, state, cash: None }, None));
             }
             _ => return Err(senseless("what settled a URL is not an attempt at one")),
         };
@@ -89,7 +89,7 @@ impl RedisStore {
             }
             _ => KnownState::Settled(Box::new(settled)),
         };
-        Ok((Known { found, via, state }, whose))
+        Ok((Known { found, via, state, cash: None }, whose))
     }
 
     /// The names of hosts of a partition, from a number on, so many at most.

@@ -140,7 +140,7 @@ impl Entry {
     pub(super) fn due(self, via: Option<String>) -> Result<Due> {
         let Entry { url, depth, how, redirects, attempts, found_in } = self;
         let url = Url::parse(&url).map_err(|_| senseless("a URL cannot be read"))?;
-        Ok(Due { url, depth, how, redirects, attempts, via, found_in })
+        Ok(Due { url, depth, how, redirects, attempts, via, found_in, cash: None })
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nephila_core::agent::Due;
 use nephila_core::assign::partition_of;
 use nephila_core::record::{Failure, Found, Outcome, Record};
+use nephila_core::settings::UrlOrder;
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, SimDisk};
 use nephila_store::LogReader;
@@ -33,6 +34,8 @@ fn small(random: &mut Random) -> FrontierOptions {
         block_urls_max: 1 + random.below(30) as usize,
         block_bytes_max: 1 + random.below(2_000) as usize,
         secret: random.below(5),
+        order: UrlOrder::BreadthFirst,
+        ledger_bytes_max: 0,
         limits: match random.below(3) {
             0 => StoreLimits {
                 max_depth: random.below(4) as u16,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nephila_core::agent::{Admitted, Kept};
 use nephila_core::record::{Failure, Found, How, LeftOut, Outcome, PageFlags, Pointer, Record, Settled};
+use nephila_core::settings::UrlOrder;
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, Url};
 use nephila_disk::Disk;
@@ -65,6 +66,7 @@ pub(crate) fn settled(url: &str, outcome: Outcome) -> Settled {
         flags: PageFlags::default(),
         found: Vec::new(),
         left_out: LeftOut { scope: 200, traps: 3, outbox: 1 },
+        spent: None,
     }
 }
 
@@ -175,6 +177,8 @@ pub(crate) fn small(random: &mut Random, limits: StoreLimits) -> FrontierOptions
         block_urls_max: 1 + random.below(30) as usize,
         block_bytes_max: 1 + random.below(2_000) as usize,
         secret: random.below(5),
+        order: UrlOrder::BreadthFirst,
+        ledger_bytes_max: random.below(4_000) as usize,
     }
 }
 

@@ -84,7 +84,8 @@ impl Site {
                 Action::Take { host, .. } => {
                     let url = Url::parse(&format!("http://{}/", host.as_str())).unwrap();
                     let (how, depth, redirects, attempts) = (How::Link, 1, 0, 0);
-                    let due = Due { url, depth, how, redirects, attempts, via: None, found_in: 1 };
+                    let due =
+                        Due { url, depth, how, redirects, attempts, via: None, found_in: 1, cash: None };
                     let taken = Taken { host, due: vec![due], left: 0, next: None, memo: None };
                     self.step(Event::Taken(taken));
                 }

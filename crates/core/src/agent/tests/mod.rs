@@ -168,7 +168,7 @@ impl Table {
                 let host = Host::of(&url);
                 *new.entry(host.clone()).or_default() += 1;
                 let Found { depth, how, redirects, .. } = *found;
-                let due = Due { url, depth, how, redirects, attempts: 0, via: None, found_in: 0 };
+                let due = Due { url, depth, how, redirects, attempts: 0, via: None, found_in: 0, cash: None };
                 self.queues.entry(host).or_default().push_back(due);
             }
         }

@@ -464,6 +464,7 @@ fn page(url: String, found: Vec<Found>) -> Record {
         flags: PageFlags::default(),
         found,
         left_out: LeftOut { scope: 3, ..LeftOut::default() },
+        spent: None,
     })
 }
 

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use nephila_core::agent::StoredHost;
 use nephila_core::record::Record;
+use nephila_core::settings::UrlOrder;
 use nephila_disk::{Disk, RealDisk, SimDisk};
-use nephila_store::{EmbeddedStore, FrontierOptions, Journal, Store, StoreJob, StoreLimits};
+use nephila_store::{
+    Cash, EmbeddedStore, FrontierOptions, Journal, OwnStore as _, Store, StoreJob, StoreLimits,
+};
 
-use super::{Harness, reader};
+use super::{Harness, order, reader};
 use crate::samples::{DIR, MEMO, Random, small, snapshot};
 
 /// What is open, and where.
@@ -54,6 +57,7 @@ impl Opened {
             (store.stored().known, store.stored().queued, hosts)
         };
         assert_eq!(figures(&mut look), figures(&mut self.store));
+        assert_eq!(look.cash().unwrap(), self.store.cash().unwrap());
     }
 }
 
@@ -94,16 +98,21 @@ impl Harness for OnRealDisk {
 }
 
 /// On a disk that loses and tears what was not synced. Begins and ends snapshots whenever it likes.
-pub(crate) struct OnSimDisk<const TINY: bool> {
+pub(crate) struct OnSimDisk<const TINY: bool, const CASH: bool> {
     random: Random,
     disk: SimDisk,
     opened: Opened,
     under_way: Option<StoreJob>,
 }
 
-impl<const TINY: bool> OnSimDisk<TINY> {
+impl<const TINY: bool, const CASH: bool> OnSimDisk<TINY, CASH> {
     fn options(random: &mut Random, limits: StoreLimits) -> FrontierOptions {
-        if TINY { small(random, limits) } else { roomy(limits) }
+        let options = if TINY { small(random, limits) } else { roomy(limits) };
+        match order(CASH) {
+            UrlOrder::BreadthFirst => options,
+            order if TINY => FrontierOptions { order, ..options },
+            order => options.in_order(order),
+        }
     }
 
     fn end_snapshot(&mut self) {
@@ -113,8 +122,14 @@ impl<const TINY: bool> OnSimDisk<TINY> {
     }
 }
 
-impl<const TINY: bool> Harness for OnSimDisk<TINY> {
+impl<const TINY: bool, const CASH: bool> Harness for OnSimDisk<TINY, CASH> {
     type Store = EmbeddedStore;
+
+    const ORDER: UrlOrder = order(CASH);
+
+    fn cash(&mut self) -> Option<Cash> {
+        Some(self.opened.store.cash().unwrap())
+    }
 
     fn new(seed: u64, limits: StoreLimits) -> Self {
         let (mut random, disk) = (Random(seed), SimDisk::new(seed));

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use nephila_core::agent::{Admitted, Due, StoredHost};
+use nephila_core::cash::minted;
 use nephila_core::record::{Failure, Found, How, Outcome, Record};
+use nephila_core::settings::UrlOrder;
 use nephila_core::time::Wall;
 use nephila_core::url::Host;
-use nephila_store::{Known, KnownState, Store, StoreLimits};
+use nephila_store::{Known, KnownState, OwnStore as _, Store, StoreLimits};
 
 use super::memory::{MemoryStore, Stage};
 use super::promises::{memo, round};
@@ -47,7 +49,7 @@ impl<H: Harness> Pair<H> {
         Pair {
             random,
             harness: H::new(seed, limits),
-            memory: MemoryStore::new(limits),
+            memory: MemoryStore::new(limits, H::ORDER),
             max_depth,
             log: Vec::new(),
             taken: Vec::new(),
@@ -109,11 +111,13 @@ impl<H: Harness> Pair<H> {
             let due = self.taken.remove(at);
             (record.url, record.depth, record.how) = (due.url.into(), due.depth, due.how);
             record.found_in = due.found_in;
+            record.spent = due.cash;
         } else {
             // Nobody took it, or nobody knows: it may be anywhere.
             self.decide();
             record.url = self.page();
             record.depth = self.random.below(6) as u16;
+            record.spent = (H::ORDER == UrlOrder::Cash).then_some(0);
             if !self.log.is_empty() {
                 record.found_in = self.log[self.random.below(self.log.len() as u64) as usize].0;
             }
@@ -122,6 +126,7 @@ impl<H: Harness> Pair<H> {
             // An agent settles nothing that is done.
             return;
         }
+        record.spent = record.spent.filter(|_| matches!(record.outcome, Outcome::Answered { .. }));
         record.attempts = self.random.below(5) as u8;
         record.at = Wall(self.now);
         record.found = self.found();
@@ -168,7 +173,10 @@ impl<H: Harness> Pair<H> {
         if self.random.one_in(3) {
             self.lost_files.push(self.random.below(20) as u32);
         }
-        self.max_depth += self.random.below(3) as u16 / 2;
+        if H::ORDER == UrlOrder::BreadthFirst {
+            // By cash, who has what was kept out depends on what was known when a limit was raised.
+            self.max_depth += self.random.below(3) as u16 / 2;
+        }
         let limits = StoreLimits { max_depth: self.max_depth, ..NO_LIMITS };
         self.taken.clear();
         self.harness.restart(limits, &self.lost_files);
@@ -215,10 +223,24 @@ impl<H: Harness> Pair<H> {
                     // What an old record found need not be in it any more.
                     last.found.clear();
                 }
+                if let (Some(known), UrlOrder::Cash) = (&mut known, H::ORDER) {
+                    // Any page that it was found on may be named.
+                    (known.found, known.via) = (found("", 0), None);
+                }
                 known
             });
             assert_eq!(known, in_memory);
         }
+        self.compare_cash();
+    }
+
+    /// All cash that records have made is somewhere.
+    fn compare_cash(&mut self) {
+        let Some(cash) = self.harness.cash().filter(|_| H::ORDER == UrlOrder::Cash) else { return };
+        let minted: u64 = self.log.iter().map(|(_, record)| minted(record)).sum();
+        let in_memory = self.memory.cash().unwrap();
+        assert_eq!((cash.rest, cash.kept_out), (in_memory.rest, in_memory.kept_out));
+        assert_eq!((cash.sum(), in_memory.sum()), (minted, minted));
     }
 
     fn compare_hosts(&mut self) {
@@ -274,7 +296,7 @@ pub(crate) fn operations<H: Harness>(seeds: u64) {
 pub(crate) fn rounds<H: Harness>(seeds: u64) {
     for_each_seed(seeds, |seed| {
         let random = &mut Random(seed);
-        let (mut harness, mut memory) = (H::new(seed, NO_LIMITS), MemoryStore::new(NO_LIMITS));
+        let (mut harness, mut memory) = (H::new(seed, NO_LIMITS), MemoryStore::new(NO_LIMITS, H::ORDER));
         for step in 0..ROUND_STEPS {
             let now = Wall(step * 10);
             let name = host(&format!("h{}.example", random.below(ROUND_HOSTS)));

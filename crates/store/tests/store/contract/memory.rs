@@ -7,13 +7,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nephila_core::agent::{Admitted, Cursor, Due, OverLimit, Stored, StoredHost, Taken, Visited};
 use nephila_core::assign::partition_of;
+use nephila_core::cash::{Gifts, class_of, left_over};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, How, Outcome, Record, Settled};
+use nephila_core::settings::UrlOrder;
 use nephila_core::site::{AgentId, Moved, MovedHost, Partitions, SeenUrl, Waiting};
 use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url, key};
 use nephila_store::{
-    Exported, Known, KnownState, OwnStore, PlacedRecord, Reader, Result, Store, StoreLimits, without_capture,
+    Cash, Exported, Known, KnownState, OwnStore, PlacedRecord, Reader, Result, Store, StoreLimits,
+    without_capture,
 };
 
 use crate::samples::url;
@@ -42,6 +45,10 @@ struct KnownUrl {
     last: Option<Settled>,
     /// It was taken or had come back when a process ended: it may come back or wait in the queue now.
     is_free: bool,
+    /// What it has, in which class it waits, and all that it was found by. Of interest if that is the order.
+    cash: u64,
+    class: u8,
+    offers: Vec<(Found, u64)>,
 }
 
 impl KnownUrl {
@@ -70,11 +77,14 @@ impl KnownUrl {
 /// See the module's documentation.
 pub(crate) struct MemoryStore {
     limits: StoreLimits,
+    order: UrlOrder,
+    /// Cash of pages that link to nothing.
+    rest: u64,
     urls: Vec<KnownUrl>,
     /// The numbers of those that come back.
     front: VecDeque<usize>,
-    /// What limits keep out, with the places of its records.
-    kept_out: Vec<(Found, u64)>,
+    /// What limits keep out, with the places of its records and what it was given.
+    kept_out: Vec<(Found, u64, u64)>,
     /// What other agents are done with, by host and fingerprint: who, and where it says so.
     elsewhere: BTreeMap<(Host, Fingerprint), (AgentId, u64)>,
     over: OverLimit,
@@ -87,9 +97,11 @@ pub(crate) struct MemoryStore {
 }
 
 impl MemoryStore {
-    pub(crate) fn new(limits: StoreLimits) -> MemoryStore {
+    pub(crate) fn new(limits: StoreLimits, order: UrlOrder) -> MemoryStore {
         MemoryStore {
             limits,
+            order,
+            rest: 0,
             urls: Vec::new(),
             front: VecDeque::new(),
             kept_out: Vec::new(),
@@ -110,10 +122,11 @@ impl MemoryStore {
 
     /// The process ends, and another one opens what is there.
     pub(crate) fn restart(&mut self, limits: StoreLimits, reader: &mut dyn Reader) {
-        self.limits = limits;
-        self.over = OverLimit::default();
-        for (found, place) in std::mem::take(&mut self.kept_out) {
-            self.offer(place, &found, &mut Admitted::default());
+        if std::mem::replace(&mut self.limits, limits) != limits || self.order == UrlOrder::BreadthFirst {
+            self.over = OverLimit::default();
+            for (found, place, cash) in std::mem::take(&mut self.kept_out) {
+                self.offer(place, &found, cash, &mut Admitted::default());
+            }
         }
         let front = std::mem::take(&mut self.front);
         for (number, known) in self.urls.iter_mut().enumerate() {
@@ -178,7 +191,7 @@ impl MemoryStore {
         for (found, waiting) in moved.found.iter().zip(&moved.waiting) {
             let (is_new, before) = (self.find(&found.url).is_none(), self.turn);
             match waiting.not_before {
-                None => self.offer(place, found, admitted),
+                None => self.offer(place, found, 0, admitted),
                 Some(until) if is_new && !self.is_done_elsewhere(&url(&found.url)) => {
                     let number = self.add((found.clone(), place));
                     self.urls[number].attempts = waiting.attempts;
@@ -242,11 +255,30 @@ impl MemoryStore {
             attempts: 0,
             last: None,
             is_free: false,
+            cash: 0,
+            class: u8::MAX,
+            offers: Vec::new(),
         });
         self.urls.len() - 1
     }
 
-    fn offer(&mut self, place: u64, found: &Found, admitted: &mut Admitted) {
+    /// A URL that is known, or has become so just now, is given something.
+    fn give(&mut self, number: usize, offer: (Found, u64), cash: u64) {
+        if self.order == UrlOrder::BreadthFirst {
+            return;
+        }
+        let comes_back = self.front.contains(&number);
+        let known = &mut self.urls[number];
+        known.offers.push(offer);
+        known.cash += cash;
+        let waits = known.stage == Stage::Queued && !comes_back && known.last.is_none();
+        if waits && class_of(known.cash) < known.class {
+            known.class = class_of(known.cash);
+            known.entered = (self.decided, self.turn);
+        }
+    }
+
+    fn offer(&mut self, place: u64, found: &Found, cash: u64, admitted: &mut Admitted) {
         if self.is_done_elsewhere(&url(&found.url)) {
             admitted.known += 1;
             return;
@@ -254,6 +286,9 @@ impl MemoryStore {
         if let Some(number) = self.find(&found.url) {
             admitted.known += 1;
             self.turn += 1;
+            if self.order == UrlOrder::Cash {
+                return self.give(number, (found.clone(), place), cash);
+            }
             let comes_back = self.front.contains(&number);
             let known = &mut self.urls[number];
             let waits = known.stage == Stage::Queued && !comes_back && !known.is_free;
@@ -275,14 +310,15 @@ impl MemoryStore {
         } else if self.urls.len() as u64 >= self.limits.max_urls {
             over.urls = 1;
         } else {
-            self.add((found.clone(), place));
+            let number = self.add((found.clone(), place));
+            self.give(number, (found.clone(), place), cash);
             match admitted.new.iter_mut().find(|(other, _)| *other == host) {
                 Some((_, count)) => *count += 1,
                 None => admitted.new.push((host, 1)),
             }
             return;
         }
-        self.kept_out.push((found.clone(), place));
+        self.kept_out.push((found.clone(), place, cash));
         for sum in [&mut self.over, &mut admitted.over] {
             sum.depth += over.depth;
             sum.host += over.host;
@@ -314,7 +350,14 @@ impl MemoryStore {
         let (free, fixed): (Vec<usize>, Vec<usize>) =
             due.into_iter().partition(|number| self.urls[*number].is_free);
         let back = self.front.iter().copied().find(|number| fixed.contains(number));
-        let place = |number: &usize| (self.urls[*number].found.0.depth, self.urls[*number].entered);
+        let place = |number: &usize| {
+            let known = &self.urls[*number];
+            let class = match self.order {
+                UrlOrder::BreadthFirst => known.found.0.depth,
+                UrlOrder::Cash => known.class.into(),
+            };
+            (class, known.entered)
+        };
         let mut fresh: Vec<usize> = fixed.into_iter().filter(|number| !self.front.contains(number)).collect();
         fresh.sort_by_key(place);
         // What was decided together was decided in any order.
@@ -330,12 +373,68 @@ impl MemoryStore {
 
     /// Hands over the URL of this number.
     fn hand_over(&mut self, number: usize) -> Due {
+        self.take_nearest(number);
         self.front.retain(|other| *other != number);
         let known = &mut self.urls[number];
         (known.stage, known.is_free) = (Stage::Taken, false);
         let (found, found_in) = known.found.clone();
         let (depth, how, redirects, attempts) = (found.depth, found.how, found.redirects, known.attempts);
-        Due { url: url(&found.url), depth, how, redirects, attempts, via: self.page(found_in), found_in }
+        let cash = (self.order == UrlOrder::Cash).then_some(known.cash);
+        Due {
+            url: url(&found.url),
+            depth,
+            how,
+            redirects,
+            attempts,
+            via: self.page(found_in),
+            found_in,
+            cash,
+        }
+    }
+
+    /// Sets how a URL is handed over by cash: by any page that it was found on, and as near as on the nearest.
+    fn choose_entry(&mut self, number: usize, due: &Due) {
+        let known = &self.urls[number];
+        let is_it = |found: &Found| nephila_core::url::key(&url(&found.url)) == known.key;
+        // What was kept out may or may not be remembered of one that is known after all.
+        let kept_out = self.kept_out.iter().map(|(found, ..)| found);
+        let kept_out: Vec<&Found> = kept_out.filter(|found| known.attempts == 0 && is_it(found)).collect();
+        let may_be_sitemap = kept_out.iter().any(|found| found.how == How::Sitemap);
+        let may_be_nearer = kept_out.iter().any(|found| found.depth == due.depth);
+        let known = &mut self.urls[number];
+        if known.last.is_none() {
+            let is_it = |(found, place): &&(Found, u64)| {
+                (url(&found.url), *place, found.redirects) == (due.url.clone(), due.found_in, due.redirects)
+            };
+            let entry = known.offers.iter().find(is_it);
+            known.found = entry.unwrap_or_else(|| panic!("{due:?} was never found so")).clone();
+        }
+        let (how, is_fresh) = (known.found.0.how, known.last.is_none());
+        self.take_nearest(number);
+        let found = &mut self.urls[number].found.0;
+        if may_be_nearer {
+            found.depth = found.depth.min(due.depth);
+        }
+        if may_be_sitemap && due.how == How::Sitemap {
+            found.how = How::Sitemap;
+        } else if is_fresh && found.how == how && due.how != How::Sitemap {
+            // A page may name it twice.
+            found.how = due.how;
+        }
+    }
+
+    /// A URL that was not tried is as near as where it was found nearest, and a sitemap if it is one anywhere.
+    fn take_nearest(&mut self, number: usize) {
+        let known = &mut self.urls[number];
+        if known.attempts > 0 || self.order == UrlOrder::BreadthFirst {
+            return;
+        }
+        let found = &mut known.found.0;
+        let nearest = known.offers.iter().map(|(found, _)| found.depth).min();
+        found.depth = nearest.map_or(found.depth, |nearest| nearest.min(found.depth));
+        if known.offers.iter().any(|(found, _)| found.how == How::Sitemap) {
+            found.how = How::Sitemap;
+        }
     }
 
     /// Hands over what another store has handed over, if it may; says how this store would have.
@@ -344,8 +443,12 @@ impl MemoryStore {
         let number = self.find(due.url.as_str()).unwrap_or_else(|| panic!("{} is not known", due.url));
         let may = self.may_be_next(&host, fresh_first);
         assert!(may.contains(&number), "it is not the turn of {}", due.url);
+        if self.order == UrlOrder::Cash {
+            self.choose_entry(number, due);
+        }
         let known = &mut self.urls[number];
-        if known.is_free
+        if self.order == UrlOrder::BreadthFirst
+            && known.is_free
             && known.last.is_none()
             && (due.depth, due.found_in) == (known.nearest.0.depth, known.nearest.1)
         {
@@ -371,7 +474,11 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn prune(&mut self, _: &mut Record) {}
+    fn prune(&mut self, record: &mut Record) {
+        if let (Record::Seeds(found), UrlOrder::Cash) = (record, self.order) {
+            found.retain(|found| self.find(&found.url).is_none());
+        }
+    }
 
     fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
         let mut admitted = Admitted::default();
@@ -382,10 +489,12 @@ impl Store for MemoryStore {
                 self.forget(&tokens.iter().map(|(partition, _)| *partition).collect::<Vec<_>>());
             }
             _ => {
-                for found in record.found() {
-                    let partition = partition_of(&Host::of(&url(&found.url)));
-                    if open.is_none_or(|open| open.contains(partition)) {
-                        self.offer(place, found, &mut admitted);
+                let hosts: Vec<Host> =
+                    record.found().iter().map(|found| Host::of(&url(&found.url))).collect();
+                let gifts = Gifts::of(record, hosts.iter());
+                for (at, (found, host)) in record.found().iter().zip(&hosts).enumerate() {
+                    if open.is_none_or(|open| open.contains(partition_of(host))) {
+                        self.offer(place, found, gifts.to(host, at == 0), &mut admitted);
                     }
                 }
             }
@@ -417,6 +526,8 @@ impl Store for MemoryStore {
         let redirects = known.found.0.redirects;
         known.found = (Found { redirects, ..found }, settled.found_in);
         known.attempts = settled.attempts;
+        known.cash = known.cash.saturating_sub(settled.spent.unwrap_or_default());
+        self.rest += left_over(settled);
         known.last = Some(settled.clone());
         known.is_free = false;
         known.stage = match settled.outcome {
@@ -490,15 +601,16 @@ impl Store for MemoryStore {
         if let Some((agent, place)) = self.elsewhere.get(&(Host::of(url), Fingerprint::of(url))) {
             let found = Found { url: String::new(), depth: 0, how: How::Link, redirects: 0 };
             let state = KnownState::Elsewhere { agent: *agent, place: *place };
-            return Ok(Some(Known { found, via: None, state }));
+            return Ok(Some(Known { found, via: None, state, cash: None }));
         }
         let Some(number) = self.find(url.as_str()) else { return Ok(None) };
         let known = &self.urls[number];
+        let cash = (self.order == UrlOrder::Cash).then_some(known.cash);
         let taken = known.stage == Stage::Taken;
         let Some(last) = &known.last else {
             let (found, place) = known.nearest.clone();
             let state = if taken { KnownState::Taken } else { KnownState::Queued };
-            return Ok(Some(Known { found, via: self.page(place), state }));
+            return Ok(Some(Known { found, via: self.page(place), state, cash }));
         };
         let state = match last.outcome {
             _ if taken => KnownState::Taken,
@@ -509,7 +621,7 @@ impl Store for MemoryStore {
             _ => KnownState::Settled(Box::new(last.clone())),
         };
         let found = Found { url: last.url.clone(), depth: last.depth, how: last.how, redirects: 0 };
-        Ok(Some(Known { found, via: self.page(last.found_in), state }))
+        Ok(Some(Known { found, via: self.page(last.found_in), state, cash }))
     }
 
     fn host(&mut self, host: &Host) -> Result<Option<StoredHost>> {
@@ -566,6 +678,15 @@ impl OwnStore for MemoryStore {
     fn records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, u64)> {
         let records = self.records.range(from..=until).filter(|(_, record)| !record.found().is_empty());
         Ok((records.map(|(place, record)| (*place, Box::new(record.clone()))).collect(), until + 1))
+    }
+
+    fn cash(&mut self) -> Result<Cash> {
+        let sum = |waits: bool| {
+            let urls = self.urls.iter().filter(move |known| (known.stage == Stage::Queued) == waits);
+            urls.map(|known| known.cash).sum()
+        };
+        let kept_out = self.kept_out.iter().map(|(_, _, cash)| cash).sum();
+        Ok(Cash { waiting: sum(true), kept: sum(false), rest: self.rest, kept_out })
     }
 
     fn kept_records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)> {

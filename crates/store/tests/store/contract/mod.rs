@@ -4,6 +4,7 @@
 //! ([`promises`]), and lets random operations be answered by the store and by one that is obviously right ([`generated`],
 //! [`memory`]).
 
+mod cash;
 mod embedded;
 mod generated;
 mod memory;
@@ -12,7 +13,8 @@ pub(crate) mod redis;
 
 use nephila_core::agent::Admitted;
 use nephila_core::record::Record;
-use nephila_store::{Store, StoreLimits};
+use nephila_core::settings::UrlOrder;
+use nephila_store::{Cash, OwnStore as _, Store, StoreLimits};
 
 use self::embedded::{OnRealDisk, OnSimDisk};
 use self::memory::MemoryStore;
@@ -23,6 +25,9 @@ use crate::samples::{Told, add};
 pub(crate) trait Harness {
     /// The store.
     type Store: Store;
+
+    /// Which URLs of a host come first.
+    const ORDER: UrlOrder = UrlOrder::BreadthFirst;
 
     /// An empty one. What is left to chance depends on the seed.
     fn new(seed: u64, limits: StoreLimits) -> Self;
@@ -37,6 +42,11 @@ pub(crate) trait Harness {
 
     /// Ends the process without notice and opens what it has left. The archive has lost these files since.
     fn restart(&mut self, limits: StoreLimits, lost_files: &[u32]);
+
+    /// Where all cash is, if the store can say it.
+    fn cash(&mut self) -> Option<Cash> {
+        None
+    }
 
     /// Writes a record and tells the store, as an agent would.
     fn tell(&mut self, record: &Record) -> (u64, Admitted) {
@@ -63,16 +73,27 @@ fn reader(lost_files: &[u32]) -> Told {
 }
 
 /// The store that the others are compared with.
-struct InMemory {
+struct InMemory<const CASH: bool = false> {
     store: MemoryStore,
     place: u64,
 }
 
-impl Harness for InMemory {
+/// The order of a harness that goes by cash, or does not.
+const fn order(by_cash: bool) -> UrlOrder {
+    if by_cash { UrlOrder::Cash } else { UrlOrder::BreadthFirst }
+}
+
+impl<const CASH: bool> Harness for InMemory<CASH> {
     type Store = MemoryStore;
 
-    fn new(_: u64, limits: StoreLimits) -> InMemory {
-        InMemory { store: MemoryStore::new(limits), place: 0 }
+    const ORDER: UrlOrder = order(CASH);
+
+    fn new(_: u64, limits: StoreLimits) -> Self {
+        InMemory { store: MemoryStore::new(limits, Self::ORDER), place: 0 }
+    }
+
+    fn cash(&mut self) -> Option<Cash> {
+        self.store.cash().ok()
     }
 
     fn store(&mut self) -> &mut MemoryStore {
@@ -90,6 +111,17 @@ impl Harness for InMemory {
     fn restart(&mut self, limits: StoreLimits, lost_files: &[u32]) {
         self.store.restart(limits, &mut reader(lost_files));
     }
+}
+
+macro_rules! promises {
+    ($of:ident, $harness:ty: $($promise:ident,)*) => {
+        $(#[test]
+        fn $promise() {
+            for seed in 0..promises::SEEDS {
+                $of::$promise::<$harness>(seed);
+            }
+        })*
+    };
 }
 
 /// One test for each promise.
@@ -131,19 +163,51 @@ macro_rules! store_contract {
             }
         }
     };
-    (@promises $harness:ty: $($promise:ident,)*) => {
-        $(#[test]
-        fn $promise() {
-            for seed in 0..promises::SEEDS {
-                promises::$promise::<$harness>(seed);
+    (@promises $harness:ty: $($promise:ident,)*) => { promises!(promises, $harness: $($promise,)*); };
+}
+
+/// The same for stores that go by cash.
+macro_rules! cash_contract {
+    ($name:ident, $harness:ty, $seeds:expr) => {
+        mod $name {
+            use super::*;
+
+            promises!(promises, $harness:
+                a_url_is_known_once,
+                every_offer_is_answered_once,
+                what_is_deferred_comes_back_in_its_time,
+                what_was_taken_at_the_end_is_due_again,
+                a_url_that_nobody_offered_can_be_settled,
+                what_was_tried_stays_known_under_lower_limits,
+                figures_are_right_when_all_is_decided,
+                records_are_read_at_their_places,
+                what_is_kept_with_hosts_is_there_again,
+                a_round_meets_each_host_that_something_is_due_of,
+            );
+            promises!(cash, $harness:
+                what_was_given_most_comes_first,
+                a_url_that_waits_moves_up_when_it_is_given_more,
+                what_is_done_keeps_what_it_is_given,
+                what_a_page_spends_is_given_to_the_last_unit,
+                a_url_that_was_found_nearer_is_as_near,
+                limits_keep_cash_out_and_give_it_back,
+                seeds_are_given_theirs_once,
+            );
+
+            #[test]
+            fn random_operations_are_answered_as_in_memory() {
+                generated::operations::<$harness>($seeds);
             }
-        })*
+        }
     };
 }
 
 store_contract!(in_memory, InMemory, 10);
 store_contract!(on_a_real_disk, OnRealDisk, 5);
-store_contract!(on_a_disk_that_fails, OnSimDisk<false>, 20);
-store_contract!(in_little_memory, OnSimDisk<true>, 60);
+store_contract!(on_a_disk_that_fails, OnSimDisk<false, false>, 20);
+store_contract!(in_little_memory, OnSimDisk<true, false>, 60);
 store_contract!(on_redis, OnRedis, 6);
 store_contract!(on_simulated_redis, OnSimRedis, 20);
+cash_contract!(by_cash_in_memory, InMemory<true>, 10);
+cash_contract!(by_cash_on_a_disk_that_fails, OnSimDisk<false, true>, 40);
+cash_contract!(by_cash_in_little_memory, OnSimDisk<true, true>, 120);

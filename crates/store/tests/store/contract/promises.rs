@@ -17,11 +17,11 @@ use crate::samples::*;
 pub(crate) const SEEDS: u64 = 6;
 const LATE: Wall = Wall(1 << 50);
 
-fn page(name: &str) -> String {
+pub(super) fn page(name: &str) -> String {
     format!("http://a.example/{name}")
 }
 
-fn a() -> Host {
+pub(super) fn a() -> Host {
     host("a.example")
 }
 
@@ -35,7 +35,7 @@ fn offer<H: Harness>(harness: &mut H, pages: &[(&str, u16)]) -> Admitted {
 }
 
 /// Tells a store of a record, and has everything decided.
-fn decided<H: Harness>(harness: &mut H, record: &Record) -> Admitted {
+pub(super) fn decided<H: Harness>(harness: &mut H, record: &Record) -> Admitted {
     let (_, mut said) = harness.tell(record);
     add(&mut said, harness.store().decide().unwrap());
     said
@@ -47,20 +47,20 @@ fn settle<H: Harness>(harness: &mut H, name: &str, outcome: Outcome) -> Settled 
     settled
 }
 
-fn done() -> Outcome {
+pub(super) fn done() -> Outcome {
     Outcome::Answered { status: 200 }
 }
 
-fn names(taken: &Taken) -> Vec<&str> {
+pub(super) fn names(taken: &Taken) -> Vec<&str> {
     taken.due.iter().map(|due| due.url.path().trim_start_matches('/')).collect()
 }
 
-fn take<H: Harness>(harness: &mut H, max: usize, now: u64) -> Taken {
+pub(super) fn take<H: Harness>(harness: &mut H, max: usize, now: u64) -> Taken {
     harness.store().take(&a(), max, false, Wall(now)).unwrap()
 }
 
 /// Restarts, with and without having saved before.
-fn with_and_without_saving<H: Harness>(
+pub(super) fn with_and_without_saving<H: Harness>(
     seed: u64,
     limits: StoreLimits,
     test: impl Fn(&mut H, &dyn Fn(&mut H)),
@@ -436,7 +436,7 @@ pub(crate) fn every_state_can_be_looked_up<H: Harness>(seed: u64) {
                 let redirects = if matches!(state, KnownState::Queued | KnownState::Taken) { 2 } else { 0 };
                 let found = Found { redirects, ..link.clone() };
                 let known = harness.store().look_up(&url(&link.url)).unwrap();
-                assert_eq!(known, Some(Known { found, via: Some(page("p")), state }));
+                assert_eq!(known, Some(Known { found, via: Some(page("p")), state, cash: None }));
             }
             assert_eq!(harness.store().look_up(&url(&page("unknown"))).unwrap(), None);
             assert_eq!(harness.store().look_up(&url("http://nobody.example/")).unwrap(), None);
