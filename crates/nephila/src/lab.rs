@@ -138,6 +138,7 @@ pub(crate) fn command() -> Command {
             .arg(option("hosts", "N", "Hosts that they are on [default: 1000]"))
             .arg(option("parallel", "N", "Requests at once [default: 64]"))
             .arg(option("compress", "HOW,...", "How archives are compressed, in turn [default: zstd,gzip]"))
+            .arg(option("rounds", "N", "How often Nephila and the floor are measured, in turn [default: 5]"))
             .arg(option("peers", "NAME,...|none", "Crawlers to compare with [default: wget2,scrapy,spider]"))
             .arg(option(
                 "peers-dir",
@@ -561,6 +562,7 @@ fn bench_options(matches: &ArgMatches, seed: u64) -> Result<BenchOptions, Failur
         parallel: number(matches, "parallel", default.parallel)?,
         compress: word("compress")
             .map_or(default.compress, |words| words.split(',').map(str::to_owned).collect()),
+        rounds: number(matches, "rounds", default.rounds)?,
         peers: match word("peers") {
             None => default.peers,
             Some("none") => Vec::new(),
