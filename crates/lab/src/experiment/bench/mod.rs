@@ -279,11 +279,10 @@ fn row(setup: &Setup, who: String, job: &'static str, kind: &str, web: &Web, cos
 
 /// What is in the middle of all rounds has to reach the bar; the figures of each are shown with it.
 fn bars(outcome: &mut Outcome, rounds: &[Round]) {
-    let wanted: [(&str, f64, fn(&Floor) -> f64); 2] = [
-        ("nephila zstd", ZSTD_PER_CPU_S_MIN, Floor::with_zstd_us),
+    for (who, per_cpu_s_min, floor_us) in [
+        ("nephila zstd", ZSTD_PER_CPU_S_MIN, Floor::with_zstd_us as fn(&Floor) -> f64),
         ("nephila gzip", GZIP_PER_CPU_S_MIN, Floor::with_gzip_us),
-    ];
-    for (who, per_cpu_s_min, floor_us) in wanted {
+    ] {
         let rows = rounds.iter().flat_map(|round| round.rows.iter().map(move |row| (row, &round.floor)));
         let rows: Vec<(&Row, &Floor)> = rows.filter(|(row, _)| row.who == who).collect();
         if rows.is_empty() {
