@@ -250,16 +250,8 @@ impl Agent {
 
     /// Renews what is in use, asks again for what was not answered, and forgets the rest. Once a beat.
     pub(super) fn tend_turns(&mut self, now: Now) {
-        for (address, turn) in std::mem::take(&mut self.site.turns.unheard) {
-            let gate = self.gates.memo(address, now.mono);
-            if is_worth_knowing(&gate, self.settings.ip_delay) {
-                let keeper = self.site.token(partition_of_address(address)).holder;
-                self.site.turns.unheard.insert(address, turn);
-                self.site.turns.giving.push((keeper, address, turn, gate));
-            }
-        }
-        let (gates, turns) = (&self.gates, &mut self.site.turns);
-        let to_ask = &mut turns.to_ask;
+        let (gates, turns, ip_delay) = (&self.gates, &mut self.site.turns, self.settings.ip_delay);
+        let (to_ask, unheard) = (&mut turns.to_ask, &mut turns.unheard);
         turns.held.retain(|address, held| {
             let (is_wanted, is_busy) = (gates.is_wanted(*address), gates.is_busy(*address));
             let is_on = held.turn.is_some() && now.mono < held.until;
@@ -276,8 +268,23 @@ impl Agent {
             {
                 to_ask.insert(*address);
             }
-            is_on || is_wanted || is_busy
+            let is_kept = is_on || is_wanted || is_busy;
+            if let Some((_, turn)) = held.turn.filter(|_| !is_kept)
+                && is_worth_knowing(&gates.memo(*address, now.mono), ip_delay)
+            {
+                // It has run out, and what its hosts have asked for has not.
+                unheard.insert(*address, turn);
+            }
+            is_kept
         });
+        for (address, turn) in std::mem::take(&mut self.site.turns.unheard) {
+            let gate = self.gates.memo(address, now.mono);
+            if is_worth_knowing(&gate, ip_delay) {
+                let keeper = self.site.token(partition_of_address(address)).holder;
+                self.site.turns.unheard.insert(address, turn);
+                self.site.turns.giving.push((keeper, address, turn, gate));
+            }
+        }
     }
 
     /// Says what there is to say about turns, here and to others.

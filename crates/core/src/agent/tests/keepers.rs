@@ -90,7 +90,11 @@ impl Site {
                     self.step(Event::Taken(taken));
                 }
                 Action::Resolve { host } => {
-                    let answer = Ok(Addresses { list: vec![self.ip], ttl: Duration::from_secs(9_999) });
+                    let answer = Ok(Addresses {
+                        list: vec![self.ip],
+                        ttl: Duration::from_secs(9_999),
+                        position: None,
+                    });
                     self.step(Event::Resolved { host, answer });
                 }
                 Action::Fetch(order) => self.in_flight.push(order.fetch),
@@ -132,6 +136,21 @@ impl Site {
         asked.unwrap()
     }
 
+    /// Agent 2 gives it the turn there that it asked for then.
+    fn give(&mut self, asked: (u64, Mono)) {
+        let (address, gate) = (self.address(), GateMemo::default());
+        let turn = GivenTurn { address, asked, turn: Some((1, 1)), is_wanted: false, gate };
+        self.hear(Message::Turn(TurnMessage::Given { of: (1, 0), turns: vec![turn] }));
+    }
+
+    /// The request in flight is answered.
+    fn answer(&mut self, reply: Reply) {
+        let (fetch, at) = (self.in_flight.pop().unwrap(), self.now);
+        let result = reply.result(&Url::parse("http://a.example/robots.txt").unwrap());
+        let contacted = vec![self.ip];
+        self.step(Event::Fetched(Fetched { fetch, started: at, ended: at, contacted, result }));
+    }
+
     /// The turns there that were given to agent 2.
     fn given(&mut self) -> Vec<(u64, u64)> {
         let address = self.address();
@@ -150,9 +169,7 @@ fn a_new_keeper_knows_which_turns_it_has_itself() {
     site.find_page();
     let asked = site.asked();
     assert!(site.in_flight.is_empty(), "it is not its turn");
-    let gate = GateMemo::default();
-    let turn = GivenTurn { address, asked, turn: Some((1, 1)), is_wanted: false, gate };
-    site.hear(Message::Turn(TurnMessage::Given { of: (1, 0), turns: vec![turn] }));
+    site.give(asked);
     assert_eq!(site.in_flight.len(), 1);
 
     // The other one passes the token of the address on.
@@ -171,10 +188,7 @@ fn a_new_keeper_knows_which_turns_it_has_itself() {
     site.run(9.0);
     assert_eq!(site.given(), [], "a request of its own is in flight");
 
-    let (fetch, at) = (site.in_flight[0], site.now);
-    let result = status(404).result(&Url::parse("http://a.example/robots.txt").unwrap());
-    let contacted = vec![site.ip];
-    site.step(Event::Fetched(Fetched { fetch, started: at, ended: at, contacted, result }));
+    site.answer(status(404));
     site.run(11.0);
     assert_eq!(site.given().len(), 1);
 }
@@ -205,4 +219,27 @@ fn who_says_which_turns_it_has_takes_none_that_it_asked_for_before() {
     let again = site.asked();
     assert!(again.1 > asked.1);
     assert_eq!(answer(&mut site, again), 1);
+}
+
+/// Who asks next has to know, if several hosts there ask for it.
+#[test]
+fn what_a_host_asked_for_is_said_when_the_turn_runs_out() {
+    let mut site = Site::new();
+    site.find_page();
+    let asked = site.asked();
+    site.give(asked);
+    site.answer(status(404));
+    site.run(20.0);
+    site.answer(later(429, 200));
+    site.run(25.0);
+    let told = |said: &[Message]| {
+        let said = said.iter().filter_map(|message| match message {
+            Message::Turn(TurnMessage::Over(turns)) => Some(turns),
+            _ => None,
+        });
+        said.flatten().any(|(_, _, gate)| !gate.busy.is_empty())
+    };
+    assert!(!told(&site.said), "it has its turn");
+    site.run(80.0);
+    assert!(told(&site.said), "{:?}", site.said);
 }
