@@ -9,6 +9,9 @@
 //!
 //! A site that will never come back stays in the list as *gone*: its hosts belong to the others as if it were not there, each
 //! getting its part, and again nothing moves between those.
+//!
+//! By a list that goes *by place* that site is only a host's *registrar*: it finds out where the host is, and unless a rule names
+//! the host's domain it may grant it to the site that is nearest (`agent::registrar`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::agent::Cursor;
+use crate::assign::Position;
 use crate::limits::SITES_MAX;
 use crate::maps::Version;
 use crate::maps::concerns::{Concern, Say};
@@ -26,7 +30,7 @@ use crate::time::Wall;
 use crate::url::{AddressKey, Host, Origin};
 
 /// One of the sites, by its place in the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SiteNumber(u16);
 
 impl SiteNumber {
@@ -48,6 +52,8 @@ pub struct SiteEntry {
     pub may_send: Option<BTreeSet<String>>,
     /// Its questions are not answered here.
     pub may_not_ask: bool,
+    /// Where it is, if that is of interest.
+    pub position: Option<Position>,
 }
 
 impl SiteEntry {
@@ -105,6 +111,7 @@ pub struct Federation {
     pinned: BTreeMap<String, SiteNumber>,
     /// The site whose operator speaks for all.
     operator: Option<SiteNumber>,
+    is_by_place: bool,
     is_stretched: bool,
     is_remembering: bool,
 }
@@ -141,6 +148,7 @@ impl Federation {
             me,
             pinned,
             operator: None,
+            is_by_place: false,
             is_stretched: false,
             is_remembering: false,
         })
@@ -156,6 +164,43 @@ impl Federation {
     pub fn operator(&self) -> Option<&str> {
         let entry = self.site(self.operator?);
         (!entry.is_gone).then_some(&*entry.name)
+    }
+
+    /// The same sites, each of which crawls the hosts that it is the nearest to, other than those that a rule names.
+    pub fn by_place(self) -> Federation {
+        Federation { is_by_place: true, ..self }
+    }
+
+    /// Whether it is where hosts are that counts.
+    pub fn goes_by_place(&self) -> bool {
+        self.is_by_place
+    }
+
+    /// Whether a host is the nearest site's.
+    pub(crate) fn is_by_place(&self, host: &Host) -> bool {
+        self.is_by_place && self.pinned(host).is_none()
+    }
+
+    /// Whether another site may say that a host is its own.
+    pub(crate) fn may_claim(&self, site: &str, host: &Host) -> bool {
+        let owner = self.site_of(host);
+        match owner == self.me {
+            true => self.is_by_place(host) && self.find(site).is_some_and(|site| site != self.me),
+            false => self.site(owner).name == site,
+        }
+    }
+
+    /// The site that is nearest to a place.
+    pub(crate) fn nearest(&self, place: Position) -> Option<SiteNumber> {
+        let present = self.sites().filter(|(_, site)| !site.is_gone);
+        let apart = present.filter_map(|(number, site)| Some((number, site.position?.apart(place))));
+        apart.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(number, _)| number)
+    }
+
+    /// The site that what waits of a host is counted for. Where a host is that is the nearest site's, nobody knows who only has
+    /// its name.
+    pub fn counted_for(&self, host: &Host) -> SiteNumber {
+        if self.is_by_place(host) { self.me } else { self.site_of(host) }
     }
 
     /// The same sites as one that is stretched over all places, for comparisons: each *URL* belongs to one, by its hash, all of
@@ -201,6 +246,10 @@ impl Federation {
             add(&self.site(*site).name);
         }
         self.gone().for_each(&mut add);
+        if self.is_by_place {
+            add("by place");
+            self.sites.iter().for_each(|site| add(&format!("{:?}", site.position)));
+        }
         if let Some(operator) = self.operator {
             add("operator");
             add(&self.site(operator).name);
@@ -243,11 +292,8 @@ impl Federation {
         if self.is_stretched {
             return self.me;
         }
-        if !self.pinned.is_empty() {
-            let mut pinned = tails(host).filter_map(|tail| self.pinned.get(tail));
-            if let Some(site) = pinned.find(|site| !self.site(**site).is_gone) {
-                return *site;
-            }
+        if let Some(site) = self.pinned(host) {
+            return site;
         }
         let domain = registrable(host);
         let hash = |site: &SiteEntry| {
@@ -255,6 +301,15 @@ impl Federation {
         };
         let present = self.sites().filter(|(_, site)| !site.is_gone);
         present.max_by_key(|(_, site)| hash(site)).map_or(self.me, |(number, _)| number)
+    }
+
+    /// The site that a rule names for a host.
+    fn pinned(&self, host: &Host) -> Option<SiteNumber> {
+        if self.pinned.is_empty() {
+            return None;
+        }
+        let mut pinned = tails(host).filter_map(|tail| self.pinned.get(tail));
+        pinned.find(|site| !self.site(**site).is_gone).copied()
     }
 }
 
@@ -282,7 +337,7 @@ impl UrlsBySite {
     /// Counts those of a host.
     pub fn add(&mut self, host: &Host, urls: u64) {
         if urls > 0 {
-            self.urls[self.federation.site_of(host).index()] += urls;
+            self.urls[self.federation.counted_for(host).index()] += urls;
         }
     }
 
@@ -345,6 +400,8 @@ pub struct Claim {
 pub struct Release {
     /// Whether the host was its own until now.
     pub was_owner: bool,
+    /// It still is: the host was granted to it by the one that asks, which has forgotten that.
+    pub keeps: bool,
     /// Which of its agents says so,
     pub agent: AgentId,
     /// and when, by its calendar.
@@ -480,6 +537,7 @@ mod tests {
             federation(&["paris", "tokyo", "lima"], &[("jp", "tokyo")]),
             federation(&["paris", "tokyo+"], &[("jp", "tokyo")]),
             federation(&names, &[("jp", "tokyo")]).stretched(),
+            federation(&names, &[("jp", "tokyo")]).by_place(),
             federation(&names, &[("jp", "tokyo")]).operated_by("tokyo").unwrap(),
         ] {
             assert!(other.list() != list && other.list().version == list.version);

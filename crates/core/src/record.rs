@@ -83,6 +83,15 @@ pub enum Record {
         /// What it had asked for when it was another's.
         memo: Option<Box<HostMemo>>,
     },
+    /// A host of this site is to be crawled by another one, which is nearer to it, until there is another list of sites.
+    Granted {
+        /// The host.
+        host: Host,
+        /// The version of the list of sites.
+        version: u64,
+        /// The name of the other site.
+        to: String,
+    },
     /// A record of another agent, which has archived what it is about. All that it says was known to the store that this one was
     /// copied from, and is told to this store otherwise.
     Copied {
@@ -169,6 +178,7 @@ impl Record {
                 | Record::Moved { .. }
                 | Record::Arrived(_)
                 | Record::Recovered(_)
+                | Record::Granted { .. }
         )
     }
 

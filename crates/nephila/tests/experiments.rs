@@ -183,6 +183,23 @@ fn hosts_move_when_the_list_of_sites_changes() {
     assert!(outcome.figures["hosts_claimed"].as_u64() > Some(3), "{outcome}");
 }
 
+#[test]
+fn each_host_is_crawled_by_the_nearest_site() {
+    let options = FederationOptions {
+        agents: 2,
+        hosts: 40,
+        pages: 40,
+        round_trip: Duration::from_millis(40),
+        geography: true,
+        ..FederationOptions::default()
+    };
+    let outcome = federation(&setup(), &options).unwrap();
+    let missed: Vec<_> =
+        outcome.bars.iter().filter(|bar| !bar.met && !bar.what.starts_with("bytes")).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+    assert!(outcome.figures["hosts_granted"].as_u64() > Some(10), "{outcome}");
+}
+
 /// How few bytes pass between sites depends on how many URLs there are; `nephila lab federation` has more.
 #[test]
 fn sites_crawl_as_one_also_when_one_is_cut_off() {

@@ -7,6 +7,7 @@
 
 mod company;
 mod elsewhere;
+mod error;
 mod own;
 mod questions;
 mod signals;
@@ -34,6 +35,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use self::company::Company;
+pub use self::error::CrawlError;
 use self::own::Own;
 pub use self::own::snapshot;
 use self::questions::{Counted, Question};
@@ -45,11 +47,12 @@ use crate::config::Config;
 use crate::control::{self, Requests, Response};
 use crate::directory::{self, Directory};
 use crate::display::Display;
-use crate::dns::{self, Resolver};
-use crate::fetch::{Captured, FetchConfig, Outcome, SetupError};
+use crate::dns::Resolver;
+use crate::fetch::{Captured, FetchConfig, Outcome};
 use crate::fetch_log::Attempt;
 use crate::looking_back::LookingBack;
 use crate::metrics::{self, Metrics};
+use crate::places::Places;
 use crate::shard::Shards;
 use crate::shared::{self, Gathered, Health, Said, SharedStore};
 use crate::site::{Heard, Site};
@@ -61,67 +64,6 @@ const INPUTS_MAX: usize = 256;
 
 /// How often the display is brought up to date.
 const DISPLAY_EVERY: Duration = Duration::from_millis(250);
-
-/// Why a run could not begin or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum CrawlError {
-    /// The runtime could not be started.
-    #[error("cannot start")]
-    Start(#[source] std::io::Error),
-    /// The means to fetch could not be set up.
-    #[error("cannot set up fetching")]
-    Fetch(#[from] SetupError),
-    /// Names could not be resolved at all.
-    #[error(transparent)]
-    Dns(#[from] dns::SetupError),
-    /// The directory for large bodies could not be made.
-    #[error("cannot make {}", .0.display())]
-    Spill(PathBuf, #[source] std::io::Error),
-    /// A large body could not be kept.
-    #[error("cannot keep a large body in {}", .0.display())]
-    Unkept(PathBuf, #[source] std::io::Error),
-    /// The control socket could not be opened.
-    #[error("cannot listen on the control socket")]
-    Control(#[source] std::io::Error),
-    /// Nobody can be told the figures.
-    #[error("cannot serve figures on {0}: choose another address with --metrics, or `metrics` in a file")]
-    Metrics(SocketAddr, #[source] std::io::Error),
-    /// Nothing can be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// The index could not be written.
-    #[error("cannot write the index of the archive")]
-    Index(#[source] nephila_archive::Error),
-    /// The store of the site is not there, or not to be trusted.
-    #[error("cannot use the store that the agents share")]
-    Shared(#[source] nephila_store::Error),
-    /// The crawl is not in the store of the site, or not all of it.
-    #[error("{0}")]
-    NotHere(String),
-    /// The directory could not be brought up to date.
-    #[error(transparent)]
-    Directory(#[from] directory::DirectoryError),
-}
-
-impl CrawlError {
-    /// The exit code of a process that ends with it: 4 if room on the disk would help, like a run that filled the disk.
-    pub fn exit_code(&self) -> u8 {
-        let disk_full = match self {
-            CrawlError::Directory(error) => return error.exit_code(),
-            CrawlError::Write(error) => error.is_disk_full(),
-            CrawlError::Index(error) => error.kind() == nephila_archive::ErrorKind::DiskFull,
-            CrawlError::Start(error)
-            | CrawlError::Control(error)
-            | CrawlError::Spill(_, error)
-            | CrawlError::Unkept(_, error) => nephila_disk::is_full(error),
-            CrawlError::Shared(error) => error.kind() == nephila_store::ErrorKind::DiskFull,
-            CrawlError::Fetch(_) | CrawlError::Dns(_) | CrawlError::Metrics(..) | CrawlError::NotHere(_) => {
-                false
-            }
-        };
-        if disk_full { StopReason::DiskFull.exit_code() } else { StopReason::Error.exit_code() }
-    }
-}
 
 /// What reaches the loop from elsewhere.
 enum Input {
@@ -171,6 +113,8 @@ struct Run {
     lease_until: Arc<AtomicU64>,
     shards: Shards,
     resolver: Rc<Resolver>,
+    /// Where addresses are, if that is of interest.
+    places: Option<Rc<Places>>,
     inputs: UnboundedSender<Input>,
     received: UnboundedReceiver<Input>,
     requests: Requests,
@@ -206,6 +150,7 @@ impl Run {
         site: Option<Site>,
         display: &Display,
     ) -> Result<Run, CrawlError> {
+        let places = config.site.geoip.as_deref().map(Places::read).transpose()?.map(Rc::new);
         let metrics = config.metrics.map(|address| serve_metrics(address, display)).transpose()?;
         let parallel = raise_descriptor_limit().min(config.settings.parallel);
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
@@ -246,6 +191,7 @@ impl Run {
                 config.dns_timeout,
                 config.settings.resolve_parallel,
             )?),
+            places,
             inputs,
             received,
             requests,
@@ -406,8 +352,13 @@ impl Run {
             match action {
                 Action::Resolve { host } => {
                     let (resolver, inputs) = (Rc::clone(&self.resolver), self.inputs.clone());
+                    let places = self.places.clone();
                     tokio::task::spawn_local(async move {
-                        let answer = resolver.resolve(&host).await;
+                        let mut answer = resolver.resolve(&host).await;
+                        if let (Ok(addresses), Some(places)) = (&mut answer, places) {
+                            addresses.position =
+                                addresses.list.iter().find_map(|address| places.locate(*address));
+                        }
                         // The loop may have ended; then nobody needs the answer.
                         let _ = inputs.send(Input::Event(Event::Resolved { host, answer }));
                     });

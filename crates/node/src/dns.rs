@@ -77,7 +77,7 @@ impl Resolver {
     /// The addresses of a host in the order to try them (RFC 8305: by turns, IPv6 first).
     pub async fn resolve(&self, host: &Host) -> Result<Addresses, NoAddress> {
         if let Some(address) = host.ip() {
-            return Ok(Addresses { list: vec![address], ttl: TTL_MAX });
+            return Ok(Addresses { list: vec![address], ttl: TTL_MAX, position: None });
         }
         let name = format!("{host}.");
         let name = Name::from_ascii(&name).map_err(|error| unknown(format!("{host} is no name: {error}")))?;
@@ -86,7 +86,7 @@ impl Resolver {
         let ttl = [&six, &four].into_iter().filter_map(|part| part.as_ref().ok()).map(|part| part.ttl).min();
         let list = by_turns(addresses(&six), addresses(&four));
         match (ttl, four) {
-            (Some(ttl), _) if !list.is_empty() => Ok(Addresses { list, ttl }),
+            (Some(ttl), _) if !list.is_empty() => Ok(Addresses { list, ttl, position: None }),
             (_, Err(error)) => Err(error),
             (_, Ok(_)) => Err(unknown(format!("{host} has no address"))),
         }
@@ -130,7 +130,7 @@ fn found(lookup: &Lookup) -> Addresses {
         _ => None,
     });
     let ttl = lookup.valid_until().saturating_duration_since(Instant::now());
-    Addresses { list: list.take(ADDRESSES_MAX).collect(), ttl: ttl.clamp(TTL_MIN, TTL_MAX) }
+    Addresses { list: list.take(ADDRESSES_MAX).collect(), ttl: ttl.clamp(TTL_MIN, TTL_MAX), position: None }
 }
 
 fn addresses(answer: &Result<Addresses, NoAddress>) -> &[IpAddr] {

@@ -21,6 +21,7 @@ mod lost_pages;
 pub mod memo;
 pub mod metrics;
 pub mod peers;
+pub mod places;
 pub mod report;
 pub mod seeds;
 mod shard;

@@ -3,6 +3,8 @@
 //!
 //! Nothing is repeated: a host whose rules do not come counts them as not reachable after a while, and asks again later. What
 //! another site says that its server said is believed: whoever redirects its robots.txt there believes that host.
+//!
+//! A site that is asked for a host that it has granted to the nearest one passes the question on, once.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +23,8 @@ use crate::url::{Host, Origin, Url, clean};
 #[derive(Debug, Default)]
 pub(super) struct Abroad {
     calls: u64,
-    /// Questions to other sites.
-    asked: BTreeMap<u64, AskedRules>,
+    /// Questions to other sites, and what another site wanted of us, if that is what they are about.
+    asked: BTreeMap<u64, (AskedRules, Option<Errand>)>,
     /// Calls of other sites that were passed on to another agent of ours, and until when somebody waits for the answer.
     relayed: Vec<(u64, Origin, String, u8, Mono)>,
 }
@@ -38,19 +40,32 @@ impl Agent {
         now: Now,
         out: &mut Vec<Action>,
     ) {
+        if self.call_site((origin, &url, hops), None, site, out) {
+            self.wait_elsewhere(home, now);
+        } else {
+            self.rules_unreachable(home, origin, Failure::RobotsUnreachable, None, now, out);
+        }
+    }
+
+    /// Asks another site for rules, for a host of ours or for what another site wanted of us, if there is room for a question.
+    pub(super) fn call_site(
+        &mut self,
+        (origin, url, hops): (&Origin, &Url, u8),
+        of_another: Option<Errand>,
+        site: SiteNumber,
+        out: &mut Vec<Action>,
+    ) -> bool {
         let gateway = self.gateway_of(site);
         let exchange = self.exchange.as_deref_mut();
         let exchange = exchange.filter(|exchange| exchange.abroad.asked.len() < RULES_ASKED_MAX);
-        let Some((exchange, gateway)) = exchange.zip(gateway) else {
-            return self.rules_unreachable(home, origin, Failure::RobotsUnreachable, None, now, out);
-        };
+        let Some((exchange, gateway)) = exchange.zip(gateway) else { return false };
         exchange.abroad.calls += 1;
         let call = exchange.abroad.calls;
         let (list, url) = (exchange.federation.list(), url.to_string());
         let ask = AskedRules { list, origin: origin.clone(), url, hops };
-        exchange.abroad.asked.insert(call, ask.clone());
+        exchange.abroad.asked.insert(call, (ask.clone(), of_another));
         out.push(Action::AskRules { site, gateway, call, ask: Box::new(ask) });
-        self.wait_elsewhere(home, now);
+        true
     }
 
     /// What another site says; nothing if it does not.
@@ -62,7 +77,7 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         let asked = self.exchange.as_deref_mut().and_then(|exchange| exchange.abroad.asked.remove(&call));
-        let Some(AskedRules { origin, url, hops, .. }) = asked else { return };
+        let Some((AskedRules { origin, url, hops, .. }, of_another)) = asked else { return };
         if result.is_none()
             && let Some(site) = Url::parse(&url).ok().and_then(|url| self.other_site(&Host::of(&url)))
         {
@@ -72,7 +87,10 @@ impl Agent {
         if let Ok(answer) = &mut result {
             answer.body.truncate(ROBOTS_BYTES_MAX + 1);
         }
-        self.on_rules(&origin, &url, hops, result, now, out);
+        match of_another {
+            Some(errand) => self.deliver_rules(&errand, result, out),
+            None => self.on_rules(&origin, &url, hops, result, now, out),
+        }
     }
 
     /// Another site wants rules that a host of ours has.
@@ -84,7 +102,8 @@ impl Agent {
             return out.push(Action::GiveRules { call, result: None });
         };
         let host = Host::of(&parsed);
-        let is_ours = exchange.federation.site_of(&host) == exchange.federation.me();
+        let federation = &exchange.federation;
+        let is_ours = federation.site_of(&host) == federation.me() || federation.is_by_place(&host);
         if exchange.federation.list() != list || !is_ours {
             return out.push(Action::GiveRules { call, result: None });
         }

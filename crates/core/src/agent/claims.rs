@@ -8,6 +8,9 @@
 //!
 //! Whoever is asked passes the question on to the agent that holds the host's partition. It keeps what it knows, and says the
 //! same again as often as it is asked: a claim that was broken off begins anew.
+//!
+//! A host that goes to the nearest site is claimed by that one from its registrar alone, which has granted it or refuses
+//! ([`super::registrar`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +19,7 @@ use super::handover::Cursor;
 use super::{Action, Agent, Ticket};
 use crate::assign::partition_of;
 use crate::federation::{Claim, Federation, Release, SiteNumber};
-use crate::frontier::{HostMemo, Place, Wait};
+use crate::frontier::{Grant, HostMemo, Place, Wait};
 use crate::limits::{CLAIMS_MAX, RELAYED_MAX, UNSETTLED_MAX};
 use crate::record::{Found, Record};
 use crate::site::{AgentId, Message, Moved, MovedHost};
@@ -69,11 +72,11 @@ enum Asker {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// Lists that were had before, the newest first.
-    earlier: Vec<Federation>,
+    pub(super) earlier: Vec<Federation>,
     under_way: BTreeMap<Host, Claiming>,
     /// Questions to other sites, to the store, and to agents of our site.
     asked: u64,
-    reading: BTreeMap<u64, Asker>,
+    reading: BTreeMap<u64, (SiteNumber, Asker)>,
     relayed: BTreeMap<u64, u64>,
 }
 
@@ -81,10 +84,13 @@ pub(super) struct Claims {
 /// is any list.
 fn is_owned<'a>(lists: impl Iterator<Item = &'a Federation>, me: &str, host: &Host, claimed: u64) -> bool {
     for list in lists {
+        if claimed >= list.version() {
+            return true;
+        }
         if list.owner(host) != me {
             return false;
         }
-        if list.version() <= 1 || claimed >= list.version() {
+        if list.version() <= 1 {
             return true;
         }
     }
@@ -92,8 +98,20 @@ fn is_owned<'a>(lists: impl Iterator<Item = &'a Federation>, me: &str, host: &Ho
 }
 
 /// As a host remembers it: no list is changed so often.
-fn version_of(version: u64) -> u32 {
+pub(super) fn version_of(version: u64) -> u32 {
     u32::try_from(version).unwrap_or(u32::MAX)
+}
+
+/// Whether a host was granted to another site after it was claimed last.
+fn is_away(granted: Option<Grant>, claimed: u64) -> bool {
+    granted.is_some_and(|grant| u64::from(grant.version) >= claimed)
+}
+
+impl Claims {
+    /// A host is not claimed any more, whatever is answered.
+    fn forget(&mut self, host: &Host) {
+        self.under_way.remove(host);
+    }
 }
 
 impl Agent {
@@ -109,20 +127,29 @@ impl Agent {
     /// Whether a host of our site may be asked.
     pub(super) fn is_claimed(&mut self, index: u32) -> bool {
         let Some(exchange) = self.exchange.as_deref() else { return true };
-        let host = self.bench.host_mut(index);
-        if !host.is_owned {
-            let federation = &exchange.federation;
-            let me = &federation.site(federation.me()).name;
-            let lists = std::iter::once(federation).chain(&exchange.claims.earlier);
-            host.is_owned = is_owned(lists, me, &host.name, host.claimed.into());
+        let host = self.bench.host(index);
+        if host.is_owned {
+            return true;
         }
-        host.is_owned
+        let federation = &exchange.federation;
+        let me = &federation.site(federation.me()).name;
+        let lists = std::iter::once(federation).chain(&exchange.claims.earlier);
+        let claimed = host.claimed.into();
+        let is_owned = !is_away(host.granted, claimed)
+            && is_owned(lists, me, &host.name, claimed)
+            && !self.may_have_forgotten_grants(&host.name, claimed);
+        self.bench.host_mut(index).is_owned = is_owned;
+        is_owned
     }
 
     /// Whether a host of our site may have been another's.
     pub(super) fn may_have_been_theirs(&self, host: &Host) -> bool {
         let Some(exchange) = self.exchange.as_deref() else { return false };
         let federation = &exchange.federation;
+        let mut lists = std::iter::once(federation).chain(&exchange.claims.earlier);
+        if lists.any(|list| list.is_by_place(host)) {
+            return true;
+        }
         if federation.version() <= 1 {
             return false;
         }
@@ -146,8 +173,12 @@ impl Agent {
             let others = federation.sites().filter(|(at, site)| *at != federation.me() && !site.is_gone);
             // By the first list a host was its owner's, whoever else there is. By one that we never had it may have been
             // anybody's.
+            let is_first = |first: &Federation| first.version() == 1 && !first.is_by_place(&name);
+            let registrar = federation.site_of(&name);
             let owner = match &claims.earlier[..] {
-                [first] if first.version() == 1 && federation.version() == 2 => Some(first.owner(&name)),
+                // Ours it is only if that site says so.
+                _ if registrar != federation.me() => Some(&*federation.site(registrar).name),
+                [first] if is_first(first) && federation.version() == 2 => Some(first.owner(&name)),
                 _ => None,
             };
             let others = others.filter(|(_, site)| owner.is_none_or(|owner| site.name == owner));
@@ -169,10 +200,10 @@ impl Agent {
         let (list, federation, claims) =
             (exchange.federation.list(), &exchange.federation, &mut exchange.claims);
         let (bench, site) = (&self.bench, &self.site);
-        // One whose host has left, or is about to, begins anew where that is.
-        claims.under_way.retain(|host, claiming| {
-            claiming.ticket.is_some() || bench.find(host).is_some() && site.may_ask(partition_of(host))
-        });
+        // One whose host is another agent's, or about to be, begins anew where that is.
+        claims
+            .under_way
+            .retain(|host, claiming| claiming.ticket.is_some() || site.may_ask(partition_of(host)));
         let mut done = Vec::new();
         for (host, claiming) in &mut claims.under_way {
             for question in &mut claiming.questions {
@@ -190,12 +221,13 @@ impl Agent {
                 out.push(Action::Claim { site, gateway: gateway.unwrap_or_default(), call, claim });
             }
             let is_answered = |question: &Question| matches!(question.stage, Stage::Answered);
-            if claiming.ticket.is_none() && claiming.questions.iter().all(is_answered) {
-                done.push((host.clone(), claiming.memo.take()));
+            // It may have left the memory meanwhile, and comes back.
+            let index = bench.find(host).filter(|_| claiming.questions.iter().all(is_answered));
+            if let (None, Some(index)) = (claiming.ticket, index) {
+                done.push((host.clone(), index, claiming.memo.take()));
             }
         }
-        for (host, memo) in done {
-            let Some(index) = self.bench.find(&host) else { continue };
+        for (host, index, memo) in done {
             let record =
                 Record::Claimed { host: host.clone(), version: list.version, memo: memo.map(Box::new) };
             let ticket = self.write(record, Some(index), None, out);
@@ -245,12 +277,27 @@ impl Agent {
             question.stage = Stage::AskAt(now.mono + wait);
             return;
         };
-        let Release { was_owner, agent, at, moved, next } = *release;
+        let Release { was_owner, keeps, agent, at, moved, next } = *release;
+        let site = question.site;
+        if keeps {
+            exchange.claims.forget(&host);
+            return self.confirm_grant(&host, site, out);
+        }
+        let is_registrar = exchange.federation.site_of(&host) != exchange.federation.me();
+        if is_registrar && !was_owner && next.is_none() {
+            exchange.claims.forget(&host);
+            return self.is_not_granted(&host, now);
+        }
         let mut moved = moved.translated(at, now.wall);
         // Nobody says anything of other hosts.
         moved.hosts.retain(|moved| moved.host == host);
         for moved in &mut moved.hosts {
-            claiming.memo = moved.memo.take().or(claiming.memo.take());
+            let said = moved.memo.take().map(HostMemo::without_grants);
+            // Whoever had it knows best what it asked for; of the others, who asked it last.
+            claiming.memo = match (said, claiming.memo.take()) {
+                (Some(said), Some(before)) if !was_owner && before.is_after(&said) => Some(before),
+                (said, before) => said.or(before),
+            };
         }
         (question.from, question.failures) = (next, 0);
         question.stage = match question.from {
@@ -304,41 +351,54 @@ impl Agent {
     /// Another site claims a host.
     pub(super) fn on_claim(&mut self, call: u64, site: &str, claim: Claim, now: Now, out: &mut Vec<Action>) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
-        let is_its =
-            exchange.federation.list() == claim.list && exchange.federation.owner(&claim.host) == site;
+        let federation = &exchange.federation;
+        let is_its = federation.list() == claim.list && federation.may_claim(site, &claim.host);
+        let Some(number) = federation.find(site).filter(|_| is_its) else {
+            return out.push(Action::Release { call, release: None });
+        };
         let partition = partition_of(&claim.host);
         let holder = self.site.token(partition).holder;
         let is_elsewhere = holder != self.site.me() && self.site.is_well(holder, now.mono);
-        if is_its && self.site.may_ask(partition) {
-            self.read_for(Asker::Site(call), claim, out);
-        } else if is_its && is_elsewhere {
+        if self.site.may_ask(partition) {
+            self.read_for((number, Asker::Site(call)), claim, out);
+        } else if is_elsewhere {
             let claims = &mut exchange.claims;
             claims.asked += 1;
-            let number = claims.asked;
-            claims.relayed.insert(number, call);
+            let relayed = claims.asked;
+            claims.relayed.insert(relayed, call);
             if claims.relayed.len() > RELAYED_MAX {
                 // Nobody waits for the oldest any more.
                 claims.relayed.pop_first();
             }
-            self.send(holder, Message::Claim { call: number, claim: Box::new(claim) }, out);
+            let message = Message::Claim { call: relayed, site: number, claim: Box::new(claim) };
+            self.send(holder, message, out);
         } else {
             out.push(Action::Release { call, release: None });
         }
     }
 
     /// An agent of our site was asked for a host of a partition that we hold.
-    pub(super) fn on_claim_message(&mut self, from: AgentId, call: u64, claim: Claim, out: &mut Vec<Action>) {
+    pub(super) fn on_claim_message(
+        &mut self,
+        from: AgentId,
+        (site, call): (SiteNumber, u64),
+        claim: Claim,
+        out: &mut Vec<Action>,
+    ) {
         let federation = self.exchange.as_deref().map(|exchange| &exchange.federation);
-        let is_foreign = federation
-            .is_some_and(|list| list.list() == claim.list && list.site_of(&claim.host) != list.me());
-        if is_foreign && self.site.may_ask(partition_of(&claim.host)) {
-            self.read_for(Asker::Agent(from, call), claim, out);
+        let is_its = federation.is_some_and(|list| {
+            let named = list.sites().find(|(number, _)| *number == site);
+            list.list() == claim.list
+                && named.is_some_and(|(_, site)| list.may_claim(&site.name, &claim.host))
+        });
+        if is_its && self.site.may_ask(partition_of(&claim.host)) {
+            self.read_for((site, Asker::Agent(from, call)), claim, out);
         } else {
             self.send(from, Message::Release { call, release: None }, out);
         }
     }
 
-    fn read_for(&mut self, asker: Asker, claim: Claim, out: &mut Vec<Action>) {
+    fn read_for(&mut self, asker: (SiteNumber, Asker), claim: Claim, out: &mut Vec<Action>) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         exchange.claims.asked += 1;
         let call = exchange.claims.asked;
@@ -356,21 +416,44 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
-        let Some(asker) = exchange.claims.reading.remove(&call) else { return };
+        let Some((site, asker)) = exchange.claims.reading.remove(&call) else { return };
         let Some(MovedHost { host, memo, .. }) = moved.hosts.first_mut() else { return };
         // What is on the workbench is newer.
         let known = self.bench.find(host).map(|index| self.bench.host(index)).filter(|host| host.is_known());
         let last = known.map_or(memo.take(), |host| host.memo(self.runs, now));
         let claimed = last.as_ref().map_or(0, HostMemo::claimed);
-        let me = &exchange.federation.site(exchange.federation.me()).name;
-        let was_owner = is_owned(exchange.claims.earlier.iter(), me, host, claimed);
-        *memo = last.filter(|_| was_owner).map(|memo| memo.for_another(now));
-        let release = Release { was_owner, agent: self.site.me(), at: now.wall, moved, next };
-        match asker {
-            Asker::Site(call) => out.push(Action::Release { call, release: Some(Box::new(release)) }),
-            Asker::Agent(to, call) => {
-                self.send(to, Message::Release { call, release: Some(Box::new(release)) }, out);
+        let granted = last.as_ref().and_then(HostMemo::granted);
+        let federation = &exchange.federation;
+        let version = federation.version();
+        let is_registrar = federation.site_of(host) == federation.me();
+        if let (false, Some(claiming)) = (is_registrar, exchange.claims.under_way.get(host)) {
+            if claiming.ticket.is_some() {
+                // It is about to be ours. Who asks again hears that.
+                return self.answer_claim(asker, None, out);
             }
+            exchange.claims.forget(host);
+        }
+        let federation = &exchange.federation;
+        let keeps = !is_registrar && federation.is_by_place(host) && claimed >= version;
+        let was_owner = if is_registrar {
+            granted == Some(Grant { to: site, version: version_of(version) })
+        } else {
+            let me = &federation.site(federation.me()).name;
+            let is_owner = is_owned(exchange.claims.earlier.iter(), me, host, claimed);
+            is_owner && !is_away(granted, claimed) && !self.may_have_forgotten_grants(host, claimed)
+        };
+        // One who had it once may be the only one who knows what it asked for.
+        *memo = last.map(|memo| memo.for_another(now));
+        let is_refused = is_registrar && !was_owner;
+        let (moved, next) = if keeps || is_refused { Default::default() } else { (moved, next) };
+        let release = Release { was_owner, keeps, agent: self.site.me(), at: now.wall, moved, next };
+        self.answer_claim(asker, Some(Box::new(release)), out);
+    }
+
+    fn answer_claim(&mut self, asker: Asker, release: Option<Box<Release>>, out: &mut Vec<Action>) {
+        match asker {
+            Asker::Site(call) => out.push(Action::Release { call, release }),
+            Asker::Agent(to, call) => self.send(to, Message::Release { call, release }, out),
         }
     }
 

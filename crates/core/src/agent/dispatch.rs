@@ -77,7 +77,11 @@ impl Agent {
 
     /// Brings a ready host as far as it gets: to a request, or to the place where it must wait.
     pub(super) fn advance(&mut self, index: u32, now: Now, out: &mut Vec<Action>) {
-        if let Some(site) = self.other_site(&self.bench.host(index).name) {
+        // Whose a host is that goes to the nearest site is not seen in its name.
+        if !self.bench.host(index).is_known() && self.is_by_place(index) {
+            return self.take(index, out);
+        }
+        if let Some(site) = self.other_site_of(self.bench.host(index)) {
             return self.post_next(index, site, now, out);
         }
         let unsettled_before = self.unsettled.len();
@@ -85,14 +89,14 @@ impl Agent {
             if self.unsettled.len() >= UNSETTLED_MAX {
                 return self.bench.put(index, Place::Ready);
             }
-            let host = self.bench.host(index);
-            if !host.is_known() {
-                let host = host.name.clone();
-                self.bench.put(index, Place::Taking);
-                return out.push(Action::Take { host, max: TAKEN_MAX, fresh_first: false });
+            if !self.bench.host(index).is_known() {
+                return self.take(index, out);
             }
             if !self.is_claimed(index) {
                 return self.claim(index, now);
+            }
+            if self.decides(index) {
+                return self.decide(index, now, out);
             }
             if let Some(errand) = self.next_errand(index, now) {
                 if self.bench.host(index).given_up {
@@ -115,9 +119,7 @@ impl Agent {
                     // It turned down all that it had taken, and that was its turn.
                     return self.bench.put(index, Place::Ready);
                 }
-                let (name, fresh_first) = (host.name.clone(), host.failure == Some(Failure::Busy));
-                self.bench.put(index, Place::Taking);
-                return out.push(Action::Take { host: name, max: TAKEN_MAX, fresh_first });
+                return self.take(index, out);
             };
             if host.given_up {
                 let failure = host.failure.filter(|failure| *failure == Failure::NoSuchName);
@@ -165,6 +167,14 @@ impl Agent {
         }
     }
 
+    /// Asks the store for the next URLs of a host.
+    fn take(&mut self, index: u32, out: &mut Vec<Action>) {
+        let host = self.bench.host(index);
+        let (name, fresh_first) = (host.name.clone(), host.failure == Some(Failure::Busy));
+        self.bench.put(index, Place::Taking);
+        out.push(Action::Take { host: name, max: TAKEN_MAX, fresh_first });
+    }
+
     fn next_errand(&mut self, index: u32, now: Now) -> Option<Errand> {
         let host = self.bench.host_mut(index);
         while let Some(errand) = host.errands.pop_front() {
@@ -190,9 +200,7 @@ impl Agent {
             }
             _ => {
                 self.lay_down(index, task);
-                self.bench.put(index, Place::Resolving);
-                self.to_resolve.push_back(index);
-                return self.resolve_next(out);
+                return self.resolve(index, out);
             }
         };
         if self.blocked(index) {
@@ -305,6 +313,13 @@ impl Agent {
         }
     }
 
+    /// Has a name looked up, as soon as there is room.
+    pub(super) fn resolve(&mut self, index: u32, out: &mut Vec<Action>) {
+        self.bench.put(index, Place::Resolving);
+        self.to_resolve.push_back(index);
+        self.resolve_next(out);
+    }
+
     fn resolve_next(&mut self, out: &mut Vec<Action>) {
         while self.resolving < self.settings.resolve_parallel {
             let Some(index) = self.to_resolve.pop_front() else { return };
@@ -324,7 +339,8 @@ impl Agent {
         self.resolve_next(out);
         let Some(index) = self.bench.find(name) else { return };
         match answer {
-            Ok(Addresses { list, ttl }) => {
+            Ok(Addresses { list, ttl, position }) => {
+                self.locate(index, position);
                 let private = &self.settings.private;
                 let mut allowed: Vec<IpAddr> =
                     list.into_iter().filter(|address| private.refuses(*address).is_none()).collect();

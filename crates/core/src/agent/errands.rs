@@ -65,7 +65,12 @@ impl Agent {
         if self.bench.host(index).errands.len() >= ERRANDS_MAX || self.blocked(index) {
             return self.deliver_rules(&errand, Err(Failure::RobotsUnreachable), out);
         }
-        self.bench.host_mut(index).errands.push_back(errand);
+        let host = self.bench.host_mut(index);
+        if errand.asker.is_some() {
+            // Another reason to ask its registrar whose it is.
+            host.is_offered = host.is_offered.filter(|is_offered| *is_offered);
+        }
+        host.errands.push_back(errand);
         if self.is_at_rest(index) {
             self.settle_in(index, now);
         }

@@ -8,6 +8,7 @@ use super::control::Control;
 use super::handover::Cursor;
 use super::shared::{SharedAction, SharedEvent};
 use super::stopping::StopReason;
+use crate::assign::Position;
 use crate::federation::{
     AddressesUsed, AskedRules, Batch, Claim, Heard, Release, Saying, SiteNumber, UrlsBySite,
 };
@@ -545,6 +546,8 @@ pub struct Addresses {
     pub list: Vec<IpAddr>,
     /// How long they hold.
     pub ttl: Duration,
+    /// Where they are, as far as that is known and of interest.
+    pub position: Option<Position>,
 }
 
 /// Why a name has no address.

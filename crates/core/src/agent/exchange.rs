@@ -27,7 +27,7 @@ use crate::frontier::{Place, Wait};
 use crate::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX, UNSETTLED_MAX};
 use crate::record::{Arrived, Found, How, LeftOut, Outcome, Record, site_page};
 use crate::time::{Mono, Now};
-use crate::url::{CleanUrl, Host, Url, clean};
+use crate::url::{CleanUrl, Host, Url, clean, identify};
 
 /// A batch that is not full goes this long after the first URL of it was taken. The more there is in one, the fewer bytes a URL
 /// takes on the way, but a site that has nothing else to do waits for the first ones: so each waits twice as long as the one
@@ -73,6 +73,9 @@ struct Route {
     /// And if it is remembering, what that was so far.
     loose_known: BTreeSet<u64>,
     sent: Option<Sent>,
+    /// Those of what is being filled and on its way that another site has given to us meanwhile, and how often they were tried:
+    /// neither site may believe that the other one has them.
+    returned: BTreeMap<String, u8>,
     failures: u32,
     /// The gateway that is asked: another one after each failure.
     gateway: usize,
@@ -225,9 +228,14 @@ impl Agent {
             .is_some_and(|exchange| exchange.routes.iter().any(|route| route.loose.len() > LOOSE_MAX))
     }
 
-    /// The other site that a host belongs to.
+    /// The other site that a host belongs to, as far as this agent knows.
     pub(super) fn other_site(&self, host: &Host) -> Option<SiteNumber> {
         let Exchange { federation, .. } = self.exchange.as_deref()?;
+        if federation.is_by_place(host)
+            && let Some(index) = self.bench.find(host)
+        {
+            return self.other_site_of(self.bench.host(index));
+        }
         Some(federation.site_of(host)).filter(|site| *site != federation.me())
     }
 
@@ -239,9 +247,12 @@ impl Agent {
 
     /// A host of another site has its turn.
     pub(super) fn post_next(&mut self, index: u32, site: SiteNumber, now: Now, out: &mut Vec<Action>) {
+        if self.may_be_granted(index, site) {
+            return self.claim(index, now);
+        }
         // Its rules are asked for by its own site.
         for errand in std::mem::take(&mut self.bench.host_mut(index).errands) {
-            self.fail_errand(&errand, now, out);
+            self.pass_on(errand, site, now, out);
         }
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let route = &mut exchange.routes[site.index()];
@@ -347,31 +358,34 @@ impl Agent {
         let Some(at) = routes.iter().position(is_it) else { return };
         let route = &mut routes[at];
         let Some(Sent { mut parcels, loose, .. }) = route.sent.take() else { return };
-        if !taken {
+        let mut sent_to = None;
+        if taken {
+            (route.failures, route.not_before) = (0, now.mono);
+            route.taken += parcels.len() as u64;
+            sent_to = federation.sites().nth(at).map(|(_, site)| site.name.clone());
+        } else {
             route.back_off(now.mono);
             loose.into_iter().rev().for_each(|found| route.loose.push_front(found));
             parcels.append(&mut route.filling);
             route.bytes = 0;
-            return self.take_parcels_back(parcels, now, out);
         }
-        (route.failures, route.not_before) = (0, now.mono);
-        route.taken += parcels.len() as u64;
-        let to = federation.sites().nth(at).map(|(_, site)| site.name.clone()).unwrap_or_default();
+        let returned = |(index, mut due): (u32, Due)| {
+            let attempts = route.returned.remove(due.url.as_str());
+            due.attempts = due.attempts.max(attempts.unwrap_or(0));
+            (index, due, attempts.is_some())
+        };
+        let parcels: Vec<(u32, Due, bool)> = parcels.into_iter().map(returned).collect();
         let mut hosts = BTreeSet::new();
-        for (index, due) in parcels {
+        for (index, due, is_returned) in parcels {
             hosts.insert(index);
-            let sent = Outcome::Sent { to: to.clone() };
-            self.write(Record::Settled(unasked(due, sent, now)), Some(index), None, out);
-        }
-        self.release(hosts, now);
-    }
-
-    /// What was not taken goes back into the queues.
-    fn take_parcels_back(&mut self, parcels: Parcels, now: Now, out: &mut Vec<Action>) {
-        let mut hosts = BTreeSet::new();
-        for (index, due) in parcels {
-            hosts.insert(index);
-            self.bench.host_mut(index).head.push_back(due);
+            match sent_to.clone().filter(|_| !is_returned) {
+                Some(to) => {
+                    let sent = Outcome::Sent { to };
+                    self.write(Record::Settled(unasked(due, sent, now)), Some(index), None, out);
+                }
+                // What was not taken goes back into the queue.
+                None => self.bench.host_mut(index).head.push_back(due),
+            }
         }
         for index in &hosts {
             if self.site.holds(self.bench.host(*index).partition) {
@@ -381,6 +395,25 @@ impl Agent {
             }
         }
         self.release(hosts, now);
+    }
+
+    /// URLs are about to be written down that another site has given back to us.
+    pub(super) fn heed_returned(&mut self, arrived: &Arrived) {
+        for found in &arrived.found {
+            let How::Returned { attempts, .. } = found.how else { continue };
+            let host = identify(&found.url).and_then(|(host, _)| self.bench.find(&host));
+            let is_away = |index: &u32| self.bench.host(*index).held > 0;
+            let Some(index) = host.filter(is_away) else { continue };
+            let Some(exchange) = self.exchange.as_deref_mut() else { return };
+            for route in &mut exchange.routes {
+                let sent = route.sent.iter().flat_map(|sent| &sent.parcels);
+                let mut parcels = sent.chain(&route.filling);
+                if parcels.any(|(of, due)| *of == index && due.url.as_str() == found.url) {
+                    let known = route.returned.entry(found.url.clone()).or_default();
+                    *known = attempts.max(*known);
+                }
+            }
+        }
     }
 
     /// Nothing of these hosts is on its way any more.
@@ -412,7 +445,7 @@ impl Agent {
             let (host, url) = (Host::of(&url), CleanUrl::from(url));
             if !self.may_send(sender, &host) {
                 refused += 1;
-            } else if self.other_site(&host).is_none() && self.may_follow(&url, &mut LeftOut::default()) {
+            } else if self.takes_from(sender, &host) && self.may_follow(&url, &mut LeftOut::default()) {
                 // The user has named it elsewhere: that does not widen the scope here.
                 one.how = if one.how == How::Seed { How::Link } else { one.how };
                 // Then we may have given it to the site that it belonged to.

@@ -356,7 +356,7 @@ impl Agent {
             Message::Hello(_) | Message::Members(_) | Message::Offer { .. } => {}
             Message::Differs(_) | Message::NameTaken { .. } => {}
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
-            Message::Claim { call, claim } => self.on_claim_message(from, call, *claim, out),
+            Message::Claim { call, site, claim } => self.on_claim_message(from, (site, call), *claim, out),
             Message::Release { call, release } => self.on_release(call, release, out),
             Message::Used { site, addresses } => self.on_used(site, &addresses, now),
             Message::Beat { run, members, wishes, holds, figures, mut full } => {
@@ -614,6 +614,7 @@ impl Agent {
             Record::Claimed { host, version, memo } => {
                 self.host_is_claimed(host, *version, memo.as_deref(), now);
             }
+            Record::Granted { host, version, to } => self.host_is_granted(host, *version, to, now),
             Record::Recovered(recovered) => {
                 self.site.take_recovered(recovered);
                 self.are_recovered();

@@ -28,6 +28,7 @@ mod outbox;
 mod outgoing;
 mod post;
 mod recovery;
+mod registrar;
 mod returning;
 mod rules;
 mod saying;
@@ -256,6 +257,10 @@ impl Agent {
                 let index = self.index_known(host, kept, now);
                 self.recall_claimed(index, *version, memo.as_deref(), now);
             }
+            Record::Granted { host, version, to } => {
+                let index = self.index_known(host, kept, now);
+                self.recall_granted(index, *version, to);
+            }
             Record::Members(_) | Record::Tokens(_) | Record::Released { .. } | Record::Recovered(_) => {
                 self.site.replay(record);
             }
@@ -476,6 +481,10 @@ impl Agent {
             self.answered_unsettled += u64::from(matches!(settled.outcome, Outcome::Answered { .. }));
             self.allow_for_others(&mut settled.outcome);
         }
+        if let Record::Arrived(arrived) = &record {
+            self.heed_offers(arrived);
+            self.heed_returned(arrived);
+        }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.unsettled.insert(ticket, of);
@@ -569,7 +578,7 @@ impl Agent {
         if self.block_of(&host.name, &host.addresses).is_some() {
             return (Place::Blocked, None);
         }
-        if now.mono < host.not_before && self.other_site(&host.name).is_none() {
+        if now.mono < host.not_before && self.other_site_of(host).is_none() {
             let wait = if host.failures > 0 { Wait::BackOff } else { Wait::Delay };
             return (Place::Waiting(wait), Some(host.not_before));
         }

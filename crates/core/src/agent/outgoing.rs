@@ -70,7 +70,7 @@ impl Agent {
     pub(super) fn count_outgoing(&mut self, admitted: &Admitted) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         for (host, new) in &admitted.new {
-            let site = exchange.federation.site_of(host);
+            let site = exchange.federation.counted_for(host);
             exchange.outgoing.add(site, *new);
         }
         // What has come or gone with partitions, or was done by two.
@@ -81,7 +81,7 @@ impl Agent {
     pub(super) fn count_outgoing_in(&mut self, record: &Record) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let (federation, outgoing) = (&exchange.federation, &mut exchange.outgoing);
-        let site_of = |url: &str| identify(url).map(|(host, _)| federation.site_of(&host));
+        let site_of = |url: &str| identify(url).map(|(host, _)| federation.counted_for(&host));
         match record {
             Record::Settled(settled) if settled.outcome.is_final() => {
                 if let Some(site) = site_of(&settled.url) {
@@ -157,7 +157,7 @@ impl Agent {
         }
         let before = settled.found.len();
         let has_room = |found: &Found| {
-            identify(&found.url).is_none_or(|(host, _)| !outgoing.is_full(federation.site_of(&host)))
+            identify(&found.url).is_none_or(|(host, _)| !outgoing.is_full(federation.counted_for(&host)))
         };
         settled.found.retain(has_room);
         settled.left_out.outbox += (before - settled.found.len()) as u32;

@@ -25,6 +25,8 @@ pub struct Totals {
     pub dropped: u64,
     /// Hosts that were other sites' and are ours by a later list.
     pub claimed: u64,
+    /// Hosts of this site that other sites crawl, which are nearer.
+    pub granted: u64,
     /// Attempts that will be followed by another.
     pub retries: u64,
     /// Bytes received, heads, bodies and robots.txt, as on the wire.
@@ -62,6 +64,7 @@ impl Totals {
         self.received += other.received;
         self.dropped += other.dropped;
         self.claimed += other.claimed;
+        self.granted += other.granted;
         self.retries += other.retries;
         self.bytes += other.bytes;
         self.requests += other.requests;
@@ -96,6 +99,7 @@ impl Totals {
             received: self.received.saturating_sub(earlier.received),
             dropped: self.dropped.saturating_sub(earlier.dropped),
             claimed: self.claimed.saturating_sub(earlier.claimed),
+            granted: self.granted.saturating_sub(earlier.granted),
             retries: self.retries.saturating_sub(earlier.retries),
             bytes: self.bytes.saturating_sub(earlier.bytes),
             requests: self.requests.saturating_sub(earlier.requests),
@@ -167,6 +171,7 @@ impl Totals {
                 }
             }
             Record::Claimed { .. } => self.claimed += 1,
+            Record::Granted { .. } => self.granted += 1,
             Record::Arrived(arrived) if arrived.site.is_some() => self.received += arrived.found.len() as u64,
             // Failures with a request are counted with the record of the request.
             Record::Host(HostRecord {

@@ -5,8 +5,10 @@
 //!
 //! Both are functions that everybody computes for himself and comes to the same: they must not change between versions.
 
+mod position;
 mod ring;
 
+pub use position::Position;
 pub use ring::Ring;
 
 use crate::url::{AddressKey, Host};

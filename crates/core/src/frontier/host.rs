@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{Due, HostCounts};
 use crate::assign::partition_of;
+use crate::federation::SiteNumber;
 use crate::limits::{ORIGINS_MAX, TROUBLED_URLS_MAX};
 use crate::politeness;
 use crate::record::{Failure, HostRecord};
@@ -240,6 +241,15 @@ pub enum Asker {
     Site(u64),
 }
 
+/// That a host is to be crawled by another site, which is nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The site.
+    pub to: SiteNumber,
+    /// The version of the list of sites, with which it ends.
+    pub version: u32,
+}
+
 /// The last few URLs of a host that something happened to. Few hosts have any.
 #[derive(Debug, Default)]
 #[allow(clippy::box_collection, reason = "an empty one takes 8 bytes of each host instead of 32")]
@@ -319,6 +329,15 @@ pub struct HostState {
     pub claimed: u32,
     /// It is known in this run that no other site has a say in it.
     pub is_owned: bool,
+    /// It was granted to another site, durably.
+    pub granted: Option<Grant>,
+    /// Its place was looked for in this run,
+    pub is_located: bool,
+    /// and this is the site that is nearest to it, if it was found.
+    pub nearest: Option<SiteNumber>,
+    /// What its registrar did last in this run: it has sent something of it here, so that it may be ours, or has said that it
+    /// is not.
+    pub is_offered: Option<bool>,
 }
 
 /// What must not be forgotten of a host that leaves the memory, whether it comes back in this run or in another.
@@ -338,6 +357,7 @@ pub struct HostMemo {
     is_under_way: bool,
     /// The version of the list of sites in which it was claimed from another site.
     claimed: u32,
+    granted: Option<Grant>,
 }
 
 /// The same for the robots.txt of one of its origins.
@@ -367,6 +387,16 @@ impl HostMemo {
     /// The version of the list of sites in which it was claimed from another site, if it was.
     pub fn claimed(&self) -> u64 {
         self.claimed.into()
+    }
+
+    /// The site that it was granted to.
+    pub(crate) fn granted(&self) -> Option<Grant> {
+        self.granted
+    }
+
+    /// The same for a site that it was not granted by.
+    pub(crate) fn without_grants(self) -> HostMemo {
+        HostMemo { granted: None, ..self }
     }
 
     /// The places of the records that it refers to.
@@ -450,6 +480,10 @@ impl HostState {
             held: 0,
             claimed: 0,
             is_owned: false,
+            granted: None,
+            is_located: false,
+            nearest: None,
+            is_offered: None,
         }
     }
 
@@ -488,6 +522,7 @@ impl HostState {
             rules: rules.collect(),
             is_under_way: false,
             claimed: self.claimed,
+            granted: self.granted,
         };
         let nothing = HostMemo { not_before: memo.not_before, ..HostMemo::default() };
         (memo != nothing || self.not_before > now.mono).then_some(memo)
@@ -507,6 +542,7 @@ impl HostState {
         self.failure = memo.failure;
         self.given_up = memo.given_up;
         self.claimed = self.claimed.max(memo.claimed);
+        self.granted = [self.granted, memo.granted].into_iter().flatten().max_by_key(|grant| grant.version);
         self.rules = memo.rules.into_iter().map(|of| of.into_rules(&self.name, now)).collect();
     }
 
@@ -593,6 +629,6 @@ mod tests {
     #[test]
     fn a_host_is_small() {
         let bytes = (size_of::<HostState>(), size_of::<RulesOf>());
-        assert!(bytes.0 <= 272 && bytes.1 <= 160, "{bytes:?}");
+        assert!(bytes.0 <= 288 && bytes.1 <= 160, "{bytes:?}");
     }
 }

@@ -14,5 +14,7 @@
 mod host;
 mod workbench;
 
-pub use host::{Asker, Errand, HostMemo, HostState, LastUrls, Name, Place, Rules, RulesOf, Trouble, Wait};
+pub use host::{
+    Asker, Errand, Grant, HostMemo, HostState, LastUrls, Name, Place, Rules, RulesOf, Trouble, Wait,
+};
 pub use workbench::{Alarm, Workbench};

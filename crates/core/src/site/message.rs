@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentId, Member, Members, Terms, Token, Wishes};
-use crate::federation::{Claim, Release};
+use crate::federation::{Claim, Release, SiteNumber};
 use crate::frontier::HostMemo;
 use crate::politeness::GateMemo;
 use crate::record::{Failure, Found};
@@ -144,6 +144,8 @@ pub enum Message {
     Claim {
         /// To be given back with the answer.
         call: u64,
+        /// The other site.
+        site: SiteNumber,
         /// What it asks.
         claim: Box<Claim>,
     },

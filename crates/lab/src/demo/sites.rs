@@ -50,6 +50,7 @@ pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<SitesDemo> {
         agents: 1,
         settings: &settings(),
         pinned: &pinned(&web),
+        at: None,
         shape: Shape::Federation,
         way: &|from, to| Way {
             round_trip: Duration::from_millis(ROUND_TRIPS_MS[from][to]),

@@ -42,6 +42,8 @@ pub(crate) struct SitesPlan<'a> {
     pub(crate) settings: &'a str,
     /// Domains, and the sites that they belong to.
     pub(crate) pinned: &'a [(String, String)],
+    /// Where they are, in degrees north and east, if each host is the nearest site's.
+    pub(crate) at: Option<&'a [(f64, f64)]>,
     /// What they are together.
     pub(crate) shape: Shape,
     /// What the way between two sites is like.
@@ -92,6 +94,9 @@ impl Sites {
                 Shape::Remembering => "version = 1\nstretched = true\nremembering = true\n",
             }
             .to_owned();
+            if plan.at.is_some() {
+                list += "partitioner = \"geography\"\n";
+            }
             for (to, agents) in sites.iter().enumerate() {
                 let gateways = agents.list.iter().map(|agent| agent.gateway.clone());
                 let gateways = if to == from {
@@ -106,6 +111,9 @@ impl Sites {
                 let (name, ca) = (&plan.names[to], dir.join(&plan.names[to]).join("ca/ca/ca.pem"));
                 // Writing to a String cannot fail.
                 let _ = writeln!(list, "[[site]]\nname = {name:?}\ngateways = {gateways:?}\nca = {ca:?}");
+                if let Some((north, east)) = plan.at.and_then(|at| at.get(to)) {
+                    let _ = writeln!(list, "at = [{north:?}, {east:?}]");
+                }
             }
             list += "[pinned]\n";
             for (domain, site) in plan.pinned {
@@ -214,6 +222,14 @@ impl Sites {
         let fetched = self.sites.iter().filter_map(why).filter(|why| why["state"] == "fetched");
         let by_others = fetched.map(|why| usize::from(why["answered_by"].is_string()));
         by_others.fold((0, 0), |(all, others), by_other| (all + 1, others + by_other))
+    }
+
+    /// Whether a site has fetched a URL itself.
+    pub(crate) fn has_fetched(&self, site: usize, url: &str) -> bool {
+        let request = Request::Why { url: url.to_owned() };
+        let agents = &self.sites[site];
+        let why = agents.running().find_map(|index| agents.ask(index, &request));
+        why.is_some_and(|why| why["state"] == "fetched" && !why["answered_by"].is_string())
     }
 
     /// Has all agents end in order; says which did not.

@@ -257,6 +257,12 @@ impl Polite {
         address.last_end = address.last_end.max(end);
     }
 
+    /// A URL goes to an agent that does not know when it was tried last. What its failure said of the host stays.
+    pub(super) fn tried_anew(&mut self, url: &str) {
+        let facts = self.hosts.values_mut().flat_map(|host| &mut host.facts);
+        facts.filter(|fact| fact.url == url).for_each(|fact| fact.url.clear());
+    }
+
     /// Rules were had that a host keeps for others.
     pub(super) fn rules_for_others(&mut self, host: &str) {
         self.hosts.entry(host.to_owned()).or_default().rules_for_others = true;

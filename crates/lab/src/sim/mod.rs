@@ -269,7 +269,7 @@ pub const SITE_STATES: [&str; 15] = [
 ];
 
 /// The same for federations of sites.
-pub const FEDERATION_STATES: [&str; 19] = [
+pub const FEDERATION_STATES: [&str; 20] = [
     "a part of what a site says told",
     "all that a site says told",
     "something said to all sites",
@@ -277,6 +277,7 @@ pub const FEDERATION_STATES: [&str; 19] = [
     "a claim passed on to another agent",
     "a claim that was not answered",
     "a host claimed from another site",
+    "a host granted to the nearest site",
     "URLs found again that a lost site had",
     "a batch for another site",
     "a batch that was not taken",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nephila_core::agent::{Addresses, Answer, Content, Cut, FetchError, NoAddress};
+use nephila_core::assign::Position;
 use nephila_core::parse::{Link, LinkKind};
 use nephila_core::record::Failure;
 use nephila_core::robots::Directives;
@@ -23,23 +24,33 @@ pub(super) const SITE_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) struct Servers {
     asked: BTreeMap<String, u32>,
     lookups: BTreeMap<String, u32>,
+    /// Where hosts are, as far as that is known.
+    positions: BTreeMap<String, Position>,
 }
 
 impl Servers {
+    /// The same, where it is known where these hosts are.
+    pub(super) fn at(positions: BTreeMap<String, Position>) -> Servers {
+        Servers { positions, ..Servers::default() }
+    }
+
     /// What a name resolves to.
     pub(super) fn resolve(&mut self, plan: &Plan, name: &str) -> Result<Addresses, NoAddress> {
         let count = self.lookups.entry(name.to_owned()).or_default();
         *count += 1;
         let no = |no_such_name| Err(NoAddress { no_such_name, detail: "simulated".into() });
         let Some(host) = plan.hosts.iter().find(|host| host.name == name) else { return no(true) };
+        let position = self.positions.get(name).copied();
         let ttl = Duration::from_secs(if host.dns == Name::Rebinding { 5 } else { 300 });
         match host.dns {
             Name::None => no(true),
             Name::FailFirst(times) if *count <= times => no(false),
-            Name::Rebinding if *count > 1 => Ok(Addresses { list: vec![[10, 9, 9, 9].into()], ttl }),
+            Name::Rebinding if *count > 1 => {
+                Ok(Addresses { list: vec![[10, 9, 9, 9].into()], ttl, position })
+            }
             _ => {
                 let list = [Some(host.address), host.other_address].into_iter().flatten().collect();
-                Ok(Addresses { list, ttl })
+                Ok(Addresses { list, ttl, position })
             }
         }
     }

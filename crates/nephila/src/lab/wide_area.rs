@@ -28,6 +28,7 @@ pub(super) fn command() -> Command {
     .arg(option("cut", "SECONDS", "Cut the last site off for so long [default: 0]"))
     .arg(option("halves", "SECONDS", "Cut half of the sites off from the others for so long [default: 0]"))
     .arg(flag("change", "Give every third host another site when a third of the pages were asked for"))
+    .arg(flag("geography", "Have each host crawled by the site that is nearest to it"))
     .arg(flag("lose", "Take the last site away for good when a third of the pages were asked for"))
     .arg(flag("compare", "Compare with one site that is stretched over all places"))
     .arg(flag(
@@ -65,6 +66,7 @@ pub(super) fn options(matches: &ArgMatches, seed: u64) -> Result<FederationOptio
         halves,
         lose: matches.get_flag("lose"),
         change: matches.get_flag("change"),
+        geography: matches.get_flag("geography"),
         compare: matches.get_flag("compare"),
         evaluate: matches.get_flag("evaluate"),
         plot: word("plot").map(PathBuf::from),

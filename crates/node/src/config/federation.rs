@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use nephila_core::assign::Position;
 use nephila_core::federation::{Federation, NotAFederation, SiteEntry};
 use serde::Deserialize;
 
@@ -47,6 +48,13 @@ pub enum FederationError {
     /// It cannot be written.
     #[error("cannot write {}", .0.display())]
     Write(PathBuf, #[source] std::io::Error),
+    /// Nobody could say which site is nearest.
+    #[error(
+        "{} gives each host to the nearest site, and nothing says where hosts are: name a file in the MaxMind DB format with \
+         `geoip` (docs/federation.md)",
+        .0.display()
+    )]
+    NoPlaces(PathBuf),
     /// This site is not in it.
     #[error("{path} does not list the site {site}, which this agent's certificate names", path = .0.display(), site = .1)]
     NotListed(PathBuf, Name),
@@ -62,6 +70,8 @@ struct Written {
     gone: Vec<String>,
     /// The site that speaks for all where only one can.
     operator: Option<String>,
+    #[serde(default)]
+    partitioner: Partitioner,
     site: Vec<WrittenSite>,
     #[serde(default)]
     pinned: BTreeMap<String, String>,
@@ -71,6 +81,17 @@ struct Written {
     /// For comparisons: see [`Federation::remembering`].
     #[serde(default)]
     remembering: bool,
+}
+
+/// What hosts that no rule names are divided by.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Partitioner {
+    /// Their names.
+    #[default]
+    Hash,
+    /// Where they are.
+    Geography,
 }
 
 #[derive(Deserialize)]
@@ -85,6 +106,8 @@ struct WrittenSite {
     /// Whether it may ask what this site has.
     #[serde(rename = "may-ask", default = "yes")]
     may_ask: bool,
+    /// Where it is: degrees north and east.
+    at: Option<(f64, f64)>,
 }
 
 fn yes() -> bool {
@@ -103,7 +126,11 @@ impl Config {
     /// Reads the list that `federation` names, for the agent of this identity.
     pub fn read_federation(&self, identity: &Identity) -> Result<Option<FederationFile>, FederationError> {
         let Some(path) = &self.site.federation else { return Ok(None) };
-        FederationFile::read(path, identity.site()).map(Some)
+        let file = FederationFile::read(path, identity.site())?;
+        if file.federation.goes_by_place() && self.site.geoip.is_none() {
+            return Err(FederationError::NoPlaces(file.path));
+        }
+        Ok(Some(file))
     }
 }
 
@@ -212,7 +239,7 @@ impl FederationFile {
         let wrong = |why: String| FederationError::NotAList(path.to_owned(), why);
         let written: Written = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let (mut sites, mut authorities) = (Vec::new(), Vec::new());
-        for WrittenSite { name, gateways, ca, may_send, may_ask } in written.site {
+        for WrittenSite { name, gateways, ca, may_send, may_ask, at } in written.site {
             let parsed: Name = name.parse().map_err(|error| wrong(format!("{error}")))?;
             let read = |gateway: &String| gateway.parse::<PeerAddress>().map(|address| address.to_string());
             let gateways = gateways.iter().map(read).collect::<Result<Vec<_>, _>>();
@@ -230,7 +257,18 @@ impl FederationFile {
             }
             let domains =
                 may_send.map(|domains| domains.iter().map(|name| name.to_ascii_lowercase()).collect());
-            sites.push(SiteEntry { name, gateways, is_gone, may_send: domains, may_not_ask: !may_ask });
+            let position = at.map(|(north, east)| {
+                let wrong =
+                    || wrong(format!("at of {name}: write degrees north and east, such as [48.9, 2.4]"));
+                Position::new(north, east).ok_or_else(wrong)
+            });
+            let position = position.transpose()?;
+            if position.is_none() && !is_gone && written.partitioner == Partitioner::Geography {
+                let why = "partitioner is \"geography\": write where it is, as degrees north and east";
+                return Err(wrong(format!("at of {name}: {why}, such as at = [48.9, 2.4]")));
+            }
+            let (may_send, may_not_ask) = (domains, !may_ask);
+            sites.push(SiteEntry { name, gateways, is_gone, may_send, may_not_ask, position });
         }
         let is_listed = |name: &String| sites.iter().any(|site| site.name == *name);
         if let Some(other) = written.gone.iter().find(|name| !is_listed(name)) {
@@ -252,6 +290,8 @@ impl FederationFile {
             None => Ok(federation),
         };
         let federation = federation.map_err(|error| FederationError::NotSites(path.to_owned(), error))?;
+        let is_by_place = written.partitioner == Partitioner::Geography;
+        let federation = if is_by_place { federation.by_place() } else { federation };
         let federation = if written.stretched { federation.stretched() } else { federation };
         let federation = if written.remembering { federation.remembering() } else { federation };
         Ok(FederationFile { path: path.to_owned(), federation, authorities })
@@ -338,6 +378,12 @@ mod tests {
         assert_eq!(list.federation.operator(), None);
         let operated = GOOD.replacen("version = 3", "version = 3\noperator = \"lima\"", 1);
         assert_eq!(parse(&operated, "paris").unwrap().federation.operator(), Some("lima"));
+        let at = |text: &str, name: &str, at: &str| text.replace(name, &format!("{name}\nat = {at}"));
+        let by_place = at(&at(GOOD, "name = \"paris\"", "[48.9, 2.4]"), "name = \"lima\"", "[-12, -77]");
+        let by_place = by_place.replacen("version = 3", "version = 3\npartitioner = \"geography\"", 1);
+        let list = parse(&by_place, "paris").unwrap().federation;
+        let lima = list.sites().next().unwrap().1.position;
+        assert!(list.goes_by_place() && lima == Position::new(-12.0, -77.0));
         let list = parse(GOOD, "lima").unwrap();
         assert_eq!(list.authorities, [("paris".parse().unwrap(), PathBuf::from("/a/paris.pem"))]);
     }
@@ -363,6 +409,14 @@ mod tests {
             ("version = 3", "version = 3\ngone = [\"oslo\"]", "paris", "\"oslo\" is not in the list"),
             ("version = 3", "version = 3\ngone = [\"paris\"]", "paris", "is gone by this list"),
             ("version = 3", "version = 3\noperator = \"oslo\"", "paris", "no site is called \"oslo\""),
+            ("version = 3", "version = 3\npartitioner = \"place\"", "paris", "unknown variant `place`"),
+            (
+                "version = 3",
+                "version = 3\npartitioner = \"geography\"",
+                "paris",
+                "at of paris: partitioner is",
+            ),
+            ("[[site]]", "[[site]]\nat = [90.5, 2.4]", "paris", "at of paris: write degrees north and east"),
         ] {
             let said = parse(&GOOD.replacen(from, to, 1), me).unwrap_err();
             assert!(said.contains(expected), "{said}");

@@ -29,6 +29,7 @@ pub struct SiteConfig {
     pub forget_after: Option<Duration>,
     pub federation: Option<PathBuf>,
     pub gateway: Option<SocketAddr>,
+    pub geoip: Option<PathBuf>,
 }
 
 impl Default for SiteConfig {
@@ -43,6 +44,7 @@ impl Default for SiteConfig {
             forget_after: None,
             federation: None,
             gateway: None,
+            geoip: None,
         }
     }
 }

@@ -269,6 +269,8 @@ settings! {
             "The list of the sites that crawl as one with this one, the same for all agents of all sites (docs/federation.md)";
         common "gateway" "ADDRESS" Listen site.gateway:
             "Where this agent listens to agents of other sites, such as 0.0.0.0:7947. Without it, it only sends";
+        common "geoip" "FILE" File site.geoip:
+            "Where addresses are, in the MaxMind DB format (.mmdb), by cities or at least by countries; for a federation in which each host is the nearest site's";
         advanced "outbox-urls" "N" Count settings.outbox_urls_max:
             "URLs that may wait at this agent for one other site of its federation";
         advanced "outbox-full" "HOW" Choice settings.outbox_full:

@@ -325,7 +325,12 @@ impl Frontier {
         let stage = value.map(|value| value.stage);
         // A record may be offered again: what was given away since is not returned by it.
         let is_older = value.is_some_and(|value| value.place.get() < place);
-        let queue = self.hosts.load(&mut self.blocks, &mut self.chunks, host_key)?;
+        let mut queue = self.hosts.load(&mut self.blocks, &mut self.chunks, host_key)?;
+        if stage == Some(Stage::Tried)
+            && let Some(queue) = &mut queue
+        {
+            queue.was_tried(print, attempts);
+        }
         let is_under_way = queue.is_some_and(|queue| queue.is_under_way(print));
         let is_news = match stage {
             Some(Stage::Sent) => is_older,

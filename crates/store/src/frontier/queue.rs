@@ -316,6 +316,14 @@ impl Queue {
         None
     }
 
+    /// A URL that waits was tried so often, by another site perhaps.
+    pub(super) fn was_tried(&mut self, print: Fingerprint, attempts: u8) {
+        let mut waiting = self.front.iter_mut().chain(self.late.values_mut());
+        if let Some(entry) = waiting.find(|entry| entry.print == print) {
+            entry.attempts = entry.attempts.max(attempts);
+        }
+    }
+
     /// Puts an entry aside until `until`.
     pub(super) fn defer(&mut self, entry: Entry, until: Wall) {
         self.late.insert((until, self.late_next), entry);

@@ -499,10 +499,12 @@ fn what_was_sent_is_known_until_it_is_returned() {
         assert_eq!(figures(store), (2, 1));
         let known = store.find(&url(page)).unwrap().unwrap().0;
         assert!(matches!(known.state, KnownState::Queued), "{:?}", known.state);
+        // Another site tried it twice before it gave it back, too.
+        write_decided(store, journal, &arrived(How::Link.returned(2)));
         let mut again = disk.map(|disk| open(Arc::new(disk.kill()), NO_LIMITS).unwrap().0);
         let store = again.as_mut().unwrap_or(store);
         assert_eq!(figures(store), (2, 1));
         let due = store.take(&a, 9, false, Wall(0)).unwrap().due;
-        assert_eq!(due.iter().map(|due| due.url.as_str()).collect::<Vec<_>>(), [page]);
+        assert_eq!(due.iter().map(|due| (due.url.as_str(), due.attempts)).collect::<Vec<_>>(), [(page, 2)]);
     }
 }

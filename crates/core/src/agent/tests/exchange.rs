@@ -2,7 +2,7 @@
 //! from it.
 
 use super::*;
-use crate::federation::{Batch, Federation, SiteEntry};
+use crate::federation::{Batch, Federation, Release, SiteEntry};
 use crate::settings::OutboxFull;
 
 const ONE: &str = "http://other.example/1";
@@ -118,4 +118,153 @@ fn a_site_sends_what_it_may() {
     // Nobody else sends anything.
     rig.step(Event::Batch { call: 8, site: "nobody".to_owned(), batch });
     assert_eq!(rig.answers.last(), Some(&(8, false)));
+}
+
+/// The list of these two by which each host is crawled by the site that is nearest to it; they are a quarter of the globe apart.
+fn by_place() -> Federation {
+    let entry = |name: &str, east| SiteEntry {
+        name: name.to_owned(),
+        gateways: vec!["gateway:1".to_owned()],
+        position: Position::new(0.0, east),
+        ..SiteEntry::default()
+    };
+    Federation::new(1, vec![entry("home", 0.0), entry("away", 90.0)], "home", []).unwrap().by_place()
+}
+
+/// The front page of a host whose registrar is this site.
+fn page_of(registrar: &str) -> String {
+    let federation = by_place();
+    let mut names = (0..).map(|number| format!("h{number}.example{number}"));
+    let name = names.find(|name| federation.owner(&Host::parse(name).unwrap()) == registrar);
+    format!("http://{}/", name.unwrap())
+}
+
+/// A site that has begun, on a web that is all at one place.
+fn rig_by_place(east: Option<f64>) -> Rig {
+    let mut rig = rig(Settings::default(), by_place(), &[]);
+    rig.position = east.and_then(|east| Position::new(0.0, east));
+    rig
+}
+
+/// What the other site sends of a page.
+fn sent(url: &str) -> Event {
+    let found = vec![Found { url: url.to_owned(), depth: 1, how: How::Link, redirects: 0 }];
+    Event::Batch {
+        call: 7,
+        site: "away".to_owned(),
+        batch: Box::new(Batch { list: by_place().list(), found }),
+    }
+}
+
+/// What the other site says of a host that this one claims.
+fn release(claim: &Claim, was_owner: bool) -> Option<Box<Release>> {
+    let moved = Moved {
+        hosts: vec![MovedHost { host: claim.host.clone(), memo: None, seen: Vec::new() }],
+        ..Moved::default()
+    };
+    let (agent, at) = (AgentId::from(9), Wall(WALL_START));
+    Some(Box::new(Release { was_owner, keeps: false, agent, at, moved, next: None }))
+}
+
+/// The URLs of the last batch that went to the other site, which takes it.
+fn taken_away(rig: &mut Rig) -> Vec<String> {
+    let Some((post, batch)) = rig.posts.pop() else { return Vec::new() };
+    rig.step(Event::Posted { post, taken: true });
+    batch.found.into_iter().map(|found| found.url).collect()
+}
+
+#[test]
+fn a_host_goes_to_the_site_that_is_nearest() {
+    let url = page_of("home");
+    let mut rig = rig_by_place(Some(80.0));
+    rig.find(&[&url]);
+    rig.run(60.0);
+    assert_eq!((rig.requests.len(), rig.totals().granted), (0, 1));
+    assert_eq!(taken_away(&mut rig), [&*url]);
+    // That is what it hears when it claims the host, and not of another one.
+    let host = Host::of(&Url::parse(&url).unwrap());
+    let other = Host::parse(&format!("www.{host}")).unwrap();
+    for (host, was_owner) in [(host, true), (other, false)] {
+        let claim = Box::new(Claim { list: by_place().list(), host, from: None });
+        rig.step(Event::Claim { call: 3, site: "away".to_owned(), claim });
+        rig.run(rig.secs() + 1.0);
+        let (_, release) = rig.releases.pop().unwrap();
+        assert_eq!(release.map(|release| (release.was_owner, release.keeps)), Some((was_owner, false)));
+    }
+    // And what is found of it later goes there.
+    rig.find(&[&format!("{url}later")]);
+    rig.run(rig.secs() + 60.0);
+    assert_eq!(taken_away(&mut rig), [format!("{url}later")]);
+    assert_eq!((rig.requests.len(), rig.totals().granted), (0, 1));
+}
+
+#[test]
+fn what_is_nearest_or_nowhere_stays() {
+    for east in [Some(10.0), None] {
+        let url = page_of("home");
+        let mut rig = rig_by_place(east);
+        rig.find(&[&url]);
+        rig.run(60.0);
+        assert_eq!((rig.times(&url).len(), rig.posts.len(), rig.totals().granted), (1, 0, 0));
+    }
+}
+
+#[test]
+fn a_host_that_its_registrar_sends_is_claimed() {
+    let url = page_of("away");
+    let mut rig = rig_by_place(Some(10.0));
+    rig.step(sent(&url));
+    rig.run(30.0);
+    let (call, site, claim) = rig.claims.pop().unwrap();
+    assert_eq!((by_place().site(site).name.as_str(), rig.requests.len()), ("away", 0));
+    rig.step(Event::Claimed { call, release: release(&claim, true) });
+    rig.run(120.0);
+    assert_eq!((rig.times(&url).len(), rig.totals().claimed), (1, 1));
+    // What is found of it here stays here.
+    let next = format!("{url}next");
+    rig.find(&[&next]);
+    rig.run(240.0);
+    assert_eq!((rig.times(&next).len(), rig.posts.len(), rig.claims.len()), (1, 0, 0));
+}
+
+#[test]
+fn what_this_site_finds_of_a_host_goes_to_its_registrar() {
+    let url = page_of("away");
+    let mut rig = rig_by_place(Some(10.0));
+    rig.find(&[&url]);
+    rig.run(60.0);
+    assert_eq!((taken_away(&mut rig), rig.claims.len(), rig.requests.len()), (vec![url], 0, 0));
+}
+
+/// Each has sent it before it hears that the other one did, and would take it for the other one's.
+#[test]
+fn what_two_sites_give_to_each_other_at_once_is_kept() {
+    let url = page_of("away");
+    let mut rig = rig_by_place(Some(10.0));
+    rig.find(&[&url]);
+    rig.run(60.0);
+    let (post, _) = rig.posts.pop().unwrap();
+    rig.step(sent(&url));
+    rig.step(Event::Posted { post, taken: true });
+    rig.run(90.0);
+    let (call, _, claim) = rig.claims.pop().unwrap();
+    rig.step(Event::Claimed { call, release: release(&claim, true) });
+    rig.run(180.0);
+    assert_eq!((rig.times(&url).len(), rig.posts.len()), (1, 0));
+}
+
+#[test]
+fn a_host_that_its_registrar_does_not_confirm_is_not_asked() {
+    let url = page_of("away");
+    let mut rig = rig_by_place(Some(10.0));
+    rig.step(sent(&url));
+    rig.run(30.0);
+    let (call, _, claim) = rig.claims.pop().unwrap();
+    rig.step(Event::Claimed { call, release: release(&claim, false) });
+    rig.run(90.0);
+    assert_eq!((taken_away(&mut rig), rig.claims.len(), rig.requests.len()), (vec![url.clone()], 0, 0));
+    // If it sends more of it, it may have changed its mind.
+    rig.step(sent(&format!("{url}more")));
+    rig.run(120.0);
+    assert_eq!(rig.claims.len(), 1);
 }

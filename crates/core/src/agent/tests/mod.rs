@@ -16,13 +16,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::federation::Batch;
+use crate::assign::Position;
+use crate::federation::{Batch, Claim, Release, SiteNumber};
 use crate::frontier::HostMemo;
 use crate::parse::{Link, LinkKind};
 use crate::record::{Failure, Settled};
 use crate::robots::Directives;
 use crate::scope::ScopeKind;
-use crate::site::{AgentId, SiteSettings, Terms};
+use crate::site::{AgentId, Moved, MovedHost, SiteSettings, Terms};
 use crate::url::Fingerprint;
 
 /// Every answer takes this long unless it says otherwise.
@@ -152,15 +153,15 @@ impl Table {
             self.undecided.extend_from_slice(record.found());
             return Admitted { undecided: self.undecided.len() as u64, ..Admitted::default() };
         }
-        self.add(record.found())
+        self.add(record.found(), record.page(0))
     }
 
     fn decide(&mut self) -> Admitted {
         let found = std::mem::take(&mut self.undecided);
-        self.add(&found)
+        self.add(&found, None)
     }
 
-    fn add(&mut self, found: &[Found]) -> Admitted {
+    fn add(&mut self, found: &[Found], page: Option<&str>) -> Admitted {
         let mut new: BTreeMap<Host, u64> = BTreeMap::new();
         for found in found {
             let url = Url::parse(&found.url).unwrap();
@@ -168,7 +169,8 @@ impl Table {
                 let host = Host::of(&url);
                 *new.entry(host.clone()).or_default() += 1;
                 let Found { depth, how, redirects, .. } = *found;
-                let due = Due { url, depth, how, redirects, attempts: 0, via: None, found_in: 0, cash: None };
+                let via = page.map(str::to_owned);
+                let due = Due { url, depth, how, redirects, attempts: 0, via, found_in: 0, cash: None };
                 self.queues.entry(host).or_default().push_back(due);
             }
         }
@@ -278,6 +280,11 @@ struct Rig {
     /// Batches for another site, and what was answered to those of one.
     posts: Vec<(u64, Box<Batch>)>,
     answers: Vec<(u64, bool)>,
+    /// Claims to other sites, and what was answered to those of others.
+    claims: Vec<(u64, SiteNumber, Box<Claim>)>,
+    releases: Vec<(u64, Option<Box<Release>>)>,
+    /// Where all addresses are.
+    position: Option<Position>,
 }
 
 impl Rig {
@@ -303,6 +310,9 @@ impl Rig {
             ended: None,
             posts: Vec::new(),
             answers: Vec::new(),
+            claims: Vec::new(),
+            releases: Vec::new(),
+            position: None,
         }
     }
 
@@ -472,9 +482,6 @@ impl Rig {
                 }
                 said @ (Action::Send { .. }
                 | Action::Export { .. }
-                | Action::ExportHost { .. }
-                | Action::Claim { .. }
-                | Action::Release { .. }
                 | Action::AskRules { .. }
                 | Action::GiveRules { .. }
                 | Action::Heard { .. }
@@ -488,6 +495,15 @@ impl Rig {
                     let decided = Admitted::default();
                     self.later(Duration::ZERO, Event::CountedQueued { counted, decided });
                 }
+                Action::ExportHost { call, host, .. } => {
+                    let memo = self.store.memo(&host);
+                    let moved =
+                        Moved { hosts: vec![MovedHost { host, memo, seen: Vec::new() }], ..Moved::default() };
+                    let decided = Admitted::default();
+                    self.later(Duration::ZERO, Event::ExportedHost { call, moved, next: None, decided });
+                }
+                Action::Claim { call, site, claim, .. } => self.claims.push((call, site, claim)),
+                Action::Release { call, release } => self.releases.push((call, release)),
                 Action::Post { post, batch, .. } => self.posts.push((post, batch)),
                 Action::Answer { call, taken } => self.answers.push((call, taken)),
             }
@@ -503,7 +519,7 @@ impl Rig {
             Some(answers) => answers[0],
         };
         let answer = answer
-            .map(|ip| Addresses { list: vec![ip], ttl: Duration::from_secs(300) })
+            .map(|ip| Addresses { list: vec![ip], ttl: Duration::from_secs(300), position: self.position })
             .map_err(|no_such_name| NoAddress { no_such_name, detail: String::new() });
         self.later(Duration::ZERO, Event::Resolved { host, answer });
     }

@@ -138,7 +138,7 @@ impl Site {
                 }
                 Action::Resolve { host } => {
                     let list = vec![IpAddr::from(ADDRESS)];
-                    let answer = Ok(Addresses { list, ttl: Duration::from_secs(9_999) });
+                    let answer = Ok(Addresses { list, ttl: Duration::from_secs(9_999), position: None });
                     self.step(Event::Resolved { host, answer });
                 }
                 Action::Fetch(order) => {

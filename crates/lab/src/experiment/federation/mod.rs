@@ -3,6 +3,7 @@
 
 mod bounds;
 mod evaluation;
+mod geoip;
 mod places;
 
 use std::{
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     wan::Way,
-    web::{Seen, Verdict, Web, WebConfig},
+    web::{Seen, Verdict, Web, WebConfig, plan::Host},
 };
 
 /// How often it is looked whether everything is done, and how often in a row it has to be;
@@ -76,6 +77,8 @@ pub struct FederationOptions {
     pub lose: bool,
     /// Change the list of sites when a third of the pages were asked for: every third host gets another site, or the same.
     pub change: bool,
+    /// Have each host crawled by the site that is nearest to it. The sites are far apart, and each is near to as many hosts.
+    pub geography: bool,
     /// Crawl as one site that is stretched over all places too, and compare: there each URL belongs to a place, by its hash, and
     /// is sent as often as it is found.
     pub compare: bool,
@@ -107,6 +110,7 @@ impl Default for FederationOptions {
             halves: Duration::ZERO,
             lose: false,
             change: false,
+            geography: false,
             compare: false,
             evaluate: false,
             plot: None,
@@ -128,6 +132,8 @@ struct Measured {
     fetched_by_lost: Option<u64>,
     /// Hosts that had been another site's.
     claimed: u64,
+    /// Hosts that were given to a site that is nearer than their own, and those that the nearest has crawled.
+    by_place: Option<(u64, u32)>,
     /// Sites that say of a URL that it was fetched, and those of them that say so because another one does.
     answers: Option<(usize, usize)>,
     disorderly: Vec<String>,
@@ -159,6 +165,10 @@ pub fn federation(setup: &Setup, options: &FederationOptions) -> anyhow::Result<
     let mut outcome = Outcome::new("federation");
     let measured = crawl(setup, options, "federation", Shape::Federation)?;
     report(&measured, &mut outcome);
+    if let Some((granted, by_nearest)) = measured.by_place {
+        outcome.equal("hosts that the nearest site has crawled", options.hosts, by_nearest);
+        outcome.figure("hosts_granted", granted);
+    }
     if let Some((all, by_others)) = measured.answers {
         outcome.equal("sites that say what became of a URL", options.sites, all);
         outcome.equal("those that another site says it to", options.sites - 1, by_others);
@@ -210,16 +220,27 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
         loss: options.loss,
         jitter: options.jitter,
     };
-    let settings = format!(
+    let east = |site: usize| (0.0, 360.0 * site as f64 / options.sites as f64 - 180.0);
+    let at: Vec<geoip::Place> = (0..options.sites).map(east).collect();
+    let nearest = |host: u32| host as usize % options.sites;
+    let mut settings = format!(
         "delay = \"{}ms\"\nip-delay = \"0s\"\nparallel = {}\n",
         options.delay.as_millis(),
         options.width / (options.sites * options.agents)
     );
+    if options.geography {
+        let hosts = web.plan().hosts().zip(0..);
+        let addresses: Vec<_> = hosts.map(|(host, number)| (host.address(), at[nearest(number)])).collect();
+        let file = place.path().join("geoip.mmdb");
+        std::fs::write(&file, geoip::file(&addresses))?;
+        let _ = writeln!(settings, "geoip = {file:?}");
+    }
     let plan = SitesPlan {
         names: &names,
         agents: options.agents,
         settings: &settings,
         pinned: &[],
+        at: options.geography.then_some(&at),
         shape,
         way: &way,
     };
@@ -231,6 +252,12 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
     let ways = sites.bytes();
     let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.total("sent"));
     let claimed = sites.total("claimed");
+    let by_place = (options.geography && !options.change && !options.lose).then(|| {
+        let is_with_nearest =
+            |host: &Host<'_>, number| sites.has_fetched(nearest(number), &format!("{}/", host.entry()));
+        let hosts = web.plan().hosts().zip(0..).filter(|(host, number)| is_with_nearest(host, *number));
+        (sites.total("granted"), hosts.count() as u32)
+    });
     let is_asked = matches!(plan.shape, Shape::Federation) && !(options.lose || options.change);
     let seed = web.seeds().first().cloned().unwrap_or_default();
     let answers = is_asked.then(|| sites.fetched(&seed));
@@ -243,6 +270,7 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
         sent,
         fetched_by_lost,
         claimed,
+        by_place,
         answers,
         disorderly,
     })

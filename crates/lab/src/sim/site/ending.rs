@@ -74,7 +74,7 @@ impl Sim<'_> {
             let (counted, is_exact) = process.agent.outgoing_urls();
             let mut stored = 0;
             let counting = process.store.hosts(&mut |host| {
-                stored += if federation.site_of(&host.host) == federation.me() { 0 } else { host.queued };
+                stored += if federation.counted_for(&host.host) == federation.me() { 0 } else { host.queued };
             });
             counting.map_err(|error| (Promise::Bounded, error.to_string()))?;
             if is_exact && counted != stored {
@@ -149,7 +149,7 @@ impl Sim<'_> {
             let (mut found, mut is_seen) = (None, false);
             let host = self.plan.host_of(url).ok_or_else(|| lost(format!("{url} has no host")))?;
             let parsed = check_lost::parsed(url).map_err(&lost)?;
-            for station in self.stations.iter_mut().filter(|station| station.is_home(&host.name)) {
+            for station in self.stations.iter_mut().filter(|station| station.may_be_home(&host.name)) {
                 let Some(process) = &mut station.process else { continue };
                 match check_lost::state_of(&mut process.store, &parsed).map_err(&lost)? {
                     Some(KnownState::Settled(settled)) => {

@@ -1,11 +1,14 @@
 //! Several simulated sites that crawl as one: which host is whose, and what passes between them.
 //!
-//! In some runs hosts that share an address are of one site, in others of several.
+//! In some runs hosts that share an address are of one site, in others of several. By some lists, operators say which host is
+//! whose; by others it is the site that is nearest.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use nephila_core::agent::Event;
+use nephila_core::assign::Position;
 use nephila_core::federation::{
     AddressesUsed, AskedRules, Batch, Claim, Federation, Release, SiteEntry, SiteNumber,
 };
@@ -21,7 +24,7 @@ use super::super::random::Random;
 use super::super::web::{HostPlan, Plan};
 use super::faults::Fault;
 use super::station::Station;
-use super::{Happening, Sim, ToProcess};
+use super::{Happening, Sim, TROUBLE_LASTS, ToProcess};
 
 /// How long it takes to another site at least.
 pub(super) const DISTANCE: Duration = Duration::from_millis(40);
@@ -83,8 +86,14 @@ fn of_plan(
     let entries: Vec<SiteEntry> = (0..sites)
         .map(|site| {
             let its = homes.iter().zip(names).filter(|(home, _)| **home == site);
-            let gateways = its.map(|(_, name)| name.clone()).collect();
-            SiteEntry { name: site_name(site), gateways, is_gone: gone == Some(site), ..SiteEntry::default() }
+            SiteEntry {
+                name: site_name(site),
+                gateways: its.map(|(_, name)| name.clone()).collect(),
+                is_gone: gone == Some(site),
+                // With each list another one is nearest to some hosts.
+                position: position((site as u64 * 2 + version) as i64),
+                ..SiteEntry::default()
+            }
         })
         .collect();
     let mut random = Random::fork(seed, "sites of hosts");
@@ -101,15 +110,40 @@ fn of_plan(
         }
     }
     let groups = groups(plan, seed.is_multiple_of(2));
+    let is_by_place = is_by_place(seed, version);
     let pins = || {
+        if is_by_place {
+            return Vec::new();
+        }
         let pin = |(host, group): (&HostPlan, &usize)| (host.name.clone(), site_name(drawn[*group]));
         plan.hosts.iter().zip(&groups).map(pin).collect::<Vec<_>>()
     };
     let federation = |site| {
         let federation = Federation::new(version, entries.clone(), &site_name(site), pins());
-        federation.and_then(|federation| federation.operated_by(&site_name(0)))
+        let federation = federation.and_then(|federation| federation.operated_by(&site_name(0)));
+        federation.map(|federation| if is_by_place { federation.by_place() } else { federation })
     };
     (0..sites).filter_map(|site| federation(site).ok()).collect()
+}
+
+/// Whether each host is the nearest site's, by this version of the list.
+fn is_by_place(seed: u64, version: u64) -> bool {
+    Random::fork(seed ^ version << 40, "lists by place").percent(40)
+}
+
+/// One of a few places around the equator.
+fn position(number: i64) -> Option<Position> {
+    Position::new(0.0, (number * 47 % 360 - 180) as f64)
+}
+
+/// Where hosts are; of some that is not known.
+pub(super) fn positions(seed: u64, plan: &Plan) -> BTreeMap<String, Position> {
+    let mut random = Random::fork(seed, "places of hosts");
+    let drawn: Vec<Option<Position>> =
+        plan.hosts.iter().map(|_| position(random.below(60) as i64).filter(|_| random.percent(85))).collect();
+    let groups = groups(plan, seed.is_multiple_of(2));
+    let of_host = |(host, group): (&HostPlan, usize)| Some((host.name.clone(), drawn[group]?));
+    plan.hosts.iter().zip(groups).filter_map(of_host).collect()
 }
 
 /// For each host the first of those that have to be with it: those that share an address with it, or itself alone.
@@ -231,11 +265,8 @@ impl Sim<'_> {
             (0..self.stations.len()).partition(|index| is_its(&self.stations[*index]));
         self.trace.note(self.now, format_args!("site {site} is lost"));
         let settled: Vec<String> = self.lost.settled().cloned().collect();
-        let was_home = |url: &str| {
-            let host = self.plan.host_of(url);
-            host.is_none_or(|host| lost.iter().any(|index| self.stations[*index].is_home(&host.name)))
-        };
-        for url in settled.iter().filter(|url| was_home(url)) {
+        let is_lost = |url: &&String| self.settled_by.get(*url).is_none_or(|index| lost.contains(index));
+        for url in settled.iter().filter(is_lost) {
             self.lost.taken_back(url);
         }
         for index in &lost {
@@ -246,24 +277,24 @@ impl Sim<'_> {
         self.twice.lost(&its);
         self.polite.lost();
         self.reach("a site lost for good");
-        let begins = self.random.below(300);
-        for index in left {
-            let wait = Duration::from_secs(begins + self.random.below(100));
-            self.after(wait, Happening::Relist(index, Some(site), 2));
-        }
+        self.give_list(&left, Some(site), 2);
     }
 
-    /// The operators give all agents another list, one after the other.
+    /// The operators give all agents another list, one site after the other.
     pub(super) fn change_list(&mut self, version: u64) {
-        let begins = self.random.below(200);
-        // All agents of a site end before one begins with the new list.
-        let waits: Vec<u64> = (0..self.stations.len()).map(|_| self.random.below(100)).collect();
-        for index in 0..self.stations.len() {
-            let site = self.stations[index].federation.as_ref().map_or(0, home);
-            let wait = Duration::from_secs(begins + waits[site]);
-            self.after(wait, Happening::Relist(index, None, version));
-        }
+        self.give_list(&Vec::from_iter(0..self.stations.len()), None, version);
         self.reach("another list of sites");
+    }
+
+    /// All agents of a site end before one begins with the new list.
+    fn give_list(&mut self, agents: &[usize], gone: Option<usize>, version: u64) {
+        let begins = self.random.below(300);
+        let waits: Vec<u64> = (0..self.stations.len()).map(|_| self.random.below(100)).collect();
+        for index in agents {
+            let site = self.stations[*index].federation.as_ref().map_or(0, home);
+            let wait = Duration::from_secs(begins + waits[site]);
+            self.after(wait, Happening::Relist(*index, gone, version));
+        }
     }
 
     /// An agent starts with another list of sites.
@@ -281,6 +312,8 @@ impl Sim<'_> {
         let station = &mut self.stations[index];
         station.earlier.extend(station.federation.take());
         station.federation = lists.iter().find(is_its).cloned();
+        // What a host has asked for may be known to another site than the one that asks it.
+        self.trouble(TROUBLE_LASTS);
         let back_after = Duration::from_millis(self.random.below(20_000));
         self.crash(index, Crash::Kill, back_after);
     }
@@ -299,6 +332,10 @@ impl Sim<'_> {
         self.after(TIMEOUT, Happening::ToProcess(index, life, given_up));
         let Some(to) = self.stations.iter().position(|station| station.site.name == gateway) else { return };
         self.reach("a batch for another site");
+        if self.stations[index].federation.as_ref().is_some_and(Federation::goes_by_place) {
+            // Who gets them hears how often they were tried, and not when.
+            batch.found.iter().for_each(|found| self.polite.tried_anew(&found.url));
+        }
         if batch.found.iter().any(|found| !self.posted.insert(found.url.clone())) {
             self.reach("a batch that was sent again");
         }
@@ -331,7 +368,7 @@ impl Sim<'_> {
         if self.bug == Some(SiteBug::ClaimsUnasked) {
             let agent = self.stations[index].site.me;
             let (at, moved) = (self.clock(index).wall, Moved::default());
-            let release = Release { was_owner: true, agent, at, moved, next: None };
+            let release = Release { was_owner: true, keeps: false, agent, at, moved, next: None };
             let answer = unheard(Some(Box::new(release)));
             return self.after(DISTANCE, Happening::ToProcess(index, life, answer));
         }

@@ -2,7 +2,7 @@
 //! reorders, while they are killed, lose their power, are paused, cut off, added and taken away.
 //!
 //! Agents, stores, archives and writers are the real ones, as for one agent; how each performs its actions is in `station`. What
-//! goes wrong, and when, is drawn from the seed before the run (`faults`). When the last fault is over, the site has an hour to
+//! goes wrong, and when, is drawn from the seed before the run (`faults`). When the last fault is over, the site has two hours to
 //! crawl what is left, and then everything is compared with what the web held.
 
 mod check_copies;
@@ -54,8 +54,8 @@ const WALL_START: u64 = 1_800_000_000_000;
 const STEPS_MAX: u64 = 4_000_000;
 /// For how long faults strike.
 const FAULTS_FOR: Duration = Duration::from_secs(3_600);
-/// How long the site has after the last of them.
-const REST: Duration = Duration::from_secs(3_600);
+/// How long the site has after the last of them. With room for ten hosts in memory, each waits long for its turn.
+const REST: Duration = Duration::from_secs(7_200);
 /// When the operator says that an agent will not come back.
 const FORGET_AFTER: Duration = Duration::from_secs(20);
 /// When a fault is over, agents know of each other's turns at addresses after this.
@@ -145,6 +145,8 @@ struct Sim<'a> {
     rule_askers: BTreeMap<u64, Caller>,
     speakers: BTreeMap<u64, Caller>,
     said: Said,
+    /// By URL that is done, which agent was the last to say so.
+    settled_by: BTreeMap<String, usize>,
     /// URLs that were sent to other sites.
     posted: BTreeSet<String>,
     trace: Trace<'a>,
@@ -209,14 +211,16 @@ impl<'a> Sim<'a> {
         let plan = Plan::of_site(seed);
         let mut stations: Vec<Station> =
             (0..count).map(|index| Station::new(seed, index, founders, forget_after, &config)).collect();
+        let mut servers = Servers::default();
         if is_federation {
             federation::found(seed, &plan, &mut stations, &mut random);
+            servers = Servers::at(federation::positions(seed, &plan));
         }
         let mut sim = Sim {
             seed,
             bug,
             plan,
-            servers: Servers::default(),
+            servers,
             random,
             network: Network::new(seed),
             wakes: Wakes::of(stations.len()),
@@ -241,6 +245,7 @@ impl<'a> Sim<'a> {
             rule_askers: BTreeMap::new(),
             speakers: BTreeMap::new(),
             said: Said::default(),
+            settled_by: BTreeMap::new(),
             posted: BTreeSet::new(),
             trace,
             report: Report::default(),
@@ -642,7 +647,7 @@ impl<'a> Sim<'a> {
             None => self.after(FORGET_AFTER, Happening::Forget(lost)),
         }
         // The one that was told may be killed before it has told others.
-        if self.now < self.faults_end + REST / 2 {
+        if self.now < self.faults_end + REST / 4 {
             self.after(FORGET_AFTER * 6, Happening::Forget(lost));
         }
         Ok(())

@@ -146,9 +146,11 @@ impl Station {
         (std::mem::replace(&mut self.site.address, next.clone()), next)
     }
 
-    /// Whether a host belongs to its site.
-    pub(super) fn is_home(&self, host: &Host) -> bool {
-        self.federation.as_ref().is_none_or(|federation| federation.site_of(host) == federation.me())
+    /// Whether a host belongs to its site by its name, or may do so by its place.
+    pub(super) fn may_be_home(&self, host: &Host) -> bool {
+        self.federation.as_ref().is_none_or(|federation| {
+            federation.goes_by_place() || federation.site_of(host) == federation.me()
+        })
     }
 
     fn answer(&mut self, event: Event) {
@@ -185,9 +187,12 @@ impl Sim<'_> {
             let mut is_held = |host: &PlannedHost| {
                 let open = process.agent.open_partitions();
                 // What it has yet to hear from the site that had the host before does not count.
-                station.is_home(&host.name)
+                let federation = station.federation.as_ref();
+                let is_sure =
+                    station.earlier.is_empty() && !federation.is_some_and(Federation::goes_by_place);
+                station.may_be_home(&host.name)
                     && open.is_some_and(|open| open.contains(host.partition))
-                    && (station.earlier.is_empty() || process.agent.owns(&host.name))
+                    && (is_sure || process.agent.owns(&host.name))
             };
             if self.plan.host_of(url).is_some_and(|host| is_held(&host)) {
                 match check_lost::state(&mut process.store, url).map_err(broken(Promise::NothingLost))? {
@@ -406,7 +411,7 @@ impl Sim<'_> {
         }
         let is_home = |url: &str| {
             let host = self.plan.host_of(url);
-            host.is_none_or(|host| self.stations[index].is_home(&host.name))
+            host.is_none_or(|host| self.stations[index].may_be_home(&host.name))
         };
         if moved.found.iter().any(|found| !is_home(&found.url)) {
             self.reach("a handover with URLs of other sites");
@@ -635,6 +640,10 @@ impl Sim<'_> {
             }
             match &*done.record {
                 Record::Released { tokens, .. } if !tokens.is_empty() => self.reach("tokens given up"),
+                Record::Settled(settled) if check_lost::is_done(&settled.outcome) => {
+                    self.settled_by.insert(settled.url.clone(), index);
+                }
+                Record::Granted { .. } => self.reach("a host granted to the nearest site"),
                 Record::Members(_) => self.reach("the list of members changed"),
                 Record::Arrived(Arrived { from, found, .. })
                     if *from == self.stations[index].site.me
