@@ -587,6 +587,7 @@ fn fetch_configs(config: &Config, spill_dir: &Path, lease_until: &Arc<AtomicU64>
         ca_pem: config.ca_pem.clone(),
         tls_sessions_max: part(config.tls_sessions_max),
         private: config.settings.private.clone(),
+        bind: config.bind.clone(),
         connect_timeout: config.connect_timeout,
         request_timeout: config.settings.request_timeout,
         slow_after: config.slow_after,

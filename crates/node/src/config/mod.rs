@@ -16,7 +16,7 @@ mod values;
 
 use std::fmt;
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub struct Config {
     pub contact: Option<Contact>,
     pub agent_name: String,
     pub dns: Option<SocketAddr>,
+    /// What requests are sent from, if the system does not choose.
+    pub bind: Vec<IpAddr>,
     pub dns_timeout: Duration,
     pub ca: Option<PathBuf>,
     /// What is in the file `ca`; see [`Config::read_ca`].
@@ -125,6 +127,7 @@ impl Default for Config {
             contact: None,
             agent_name: AGENT_NAME.to_owned(),
             dns: None,
+            bind: Vec::new(),
             dns_timeout: secs(5),
             ca: None,
             ca_pem: None,
@@ -482,6 +485,8 @@ mod tests {
             ("", "ca", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "no certificate"),
             ("", "compress", "brotli", "use gzip, zstd or none"),
             ("", "order", "depth-first", "use breadth-first or cash"),
+            ("", "bind-address", "eth0", "is not an address"),
+            ("", "bind-address", "127.0.0.1,::1,127.0.0.2", "at most one address for IPv4"),
             ("", "durability", "disk", "use kernel or power"),
             ("", "refetch-missing", "maybe", "use true or false"),
             ("", "slow-factor", "-1", "at least 0"),

@@ -6,8 +6,8 @@
 use super::Config;
 use super::site::PeerAddresses;
 use super::values::{
-    Choice, Codec, Count, File, Given, HostHeaders, Listen, MediaTypes, Name, Networks, Number, Patterns,
-    Server, Shown, Size, Span, Spans, Texts, Word,
+    Addresses, Choice, Codec, Count, File, Given, HostHeaders, Listen, MediaTypes, Name, Networks, Number,
+    Patterns, Server, Shown, Size, Span, Spans, Texts, Word,
 };
 
 /// A setting.
@@ -213,6 +213,7 @@ settings! {
         common "allow-private" "NET,..." Networks settings.private:
             "Which addresses that are not globally reachable may be asked: all (the flag alone), none, or those in these networks";
         common "dns" "ADDRESS" Server dns: "The DNS server to ask; the system's if not given";
+        advanced "bind-address" "ADDRESS,..." Addresses bind: "The address of this machine that requests come from, one for IPv4 and one for IPv6; the system chooses if not given";
         common "header" "HOST=NAME: VALUE" HostHeaders headers:
             "A header for requests to this host and no other; may be given several times. Its value is not recorded: give it again to go on";
         common "ca" "FILE" File ca: "Root certificates to trust besides the usual ones, in PEM form";

@@ -394,6 +394,26 @@ impl Codec<Option<SocketAddr>> for Listen {
     }
 }
 
+/// Addresses of this machine.
+pub(super) struct Addresses;
+
+impl Codec<Vec<IpAddr>> for Addresses {
+    fn read(given: &Given<'_>) -> Result<Vec<IpAddr>, String> {
+        let address = |word: &str| {
+            word.parse().map_err(|_| format!("{word:?} is not an address: write 192.0.2.7 or 2001:db8::7"))
+        };
+        let addresses: Vec<IpAddr> = given.each().map(address).collect::<Result<_, String>>()?;
+        let (v4, v6): (Vec<&IpAddr>, Vec<&IpAddr>) = addresses.iter().partition(|address| address.is_ipv4());
+        if v4.len() > 1 || v6.len() > 1 {
+            return Err("name at most one address for IPv4 and one for IPv6".to_owned());
+        }
+        Ok(addresses)
+    }
+    fn show(value: &Vec<IpAddr>) -> Option<Shown> {
+        (!value.is_empty()).then(|| Shown::List(value.iter().map(IpAddr::to_string).collect()))
+    }
+}
+
 /// Which private addresses may be asked: all, none, or those in some networks.
 pub(super) struct Networks;
 

@@ -59,8 +59,8 @@ impl CrawlError {
     pub fn exit_code(&self) -> u8 {
         let disk_full = match self {
             CrawlError::Directory(error) => return error.exit_code(),
-            // It is what `geoip` says that is wrong.
-            CrawlError::Places(_) => return 2,
+            // It is what a setting says that is wrong.
+            CrawlError::Places(_) | CrawlError::Fetch(SetupError::Bind(..)) => return 2,
             CrawlError::Write(error) => error.is_disk_full(),
             CrawlError::Index(error) => error.kind() == nephila_archive::ErrorKind::DiskFull,
             CrawlError::Start(error)

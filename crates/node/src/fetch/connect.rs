@@ -22,7 +22,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, CertificateError, CipherSuite, ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -48,6 +48,7 @@ pub(super) struct Connector {
     both: TlsConnector,
     only_http2: RefCell<HashSet<Origin>>,
     private: Private,
+    bind: Vec<IpAddr>,
     timeout: Duration,
 }
 
@@ -64,8 +65,13 @@ impl Connector {
         ca_pem: Option<&[u8]>,
         sessions_max: usize,
         private: Private,
+        bind: Vec<IpAddr>,
         timeout: Duration,
     ) -> Result<Self, SetupError> {
+        for address in &bind {
+            let bound = std::net::UdpSocket::bind((*address, 0));
+            bound.map_err(|error| SetupError::Bind(*address, error))?;
+        }
         let config = tls_config(ca_pem, sessions_max)?;
         // Both have the same sessions.
         let offering = |protocols: &[&[u8]]| {
@@ -74,7 +80,7 @@ impl Connector {
             TlsConnector::from(Arc::new(config))
         };
         let (http1, both) = (offering(&[HTTP1]), offering(&[HTTP1, HTTP2]));
-        Ok(Connector { http1, both, only_http2: RefCell::default(), private, timeout })
+        Ok(Connector { http1, both, only_http2: RefCell::default(), private, bind, timeout })
     }
 
     /// Whether this address may be connected to.
@@ -140,6 +146,17 @@ impl Connector {
         }
     }
 
+    /// Makes a connection, from where it should be.
+    fn open(&self, to: SocketAddr) -> Connecting {
+        let from = self.bind.iter().find(|from| from.is_ipv4() == to.is_ipv4()).copied();
+        Box::pin(async move {
+            let Some(from) = from else { return TcpStream::connect(to).await };
+            let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            socket.bind(SocketAddr::new(from, 0))?;
+            socket.connect(to).await
+        })
+    }
+
     async fn race(
         &self,
         port: u16,
@@ -163,7 +180,7 @@ impl Connector {
                             if !pool.close_one() {
                                 return Err(failed(Failure::NotTried, error));
                             }
-                            attempts.begin(SocketAddr::new(address, port), contacted);
+                            attempts.begin(self.open(SocketAddr::new(address, port)), address, contacted);
                         }
                         Err(error) => last = Some(failed(Failure::Connect, format_args!("{address}: {error}"))),
                     }
@@ -176,7 +193,7 @@ impl Connector {
                         last.get_or_insert(refused);
                         continue;
                     }
-                    attempts.begin(SocketAddr::new(address, port), contacted);
+                    attempts.begin(self.open(SocketAddr::new(address, port)), address, contacted);
                     next_at = Instant::now() + ATTEMPT_DELAY;
                 }
                 else => return Err(last.unwrap_or_else(|| failed(Failure::Connect, "no address"))),
@@ -192,9 +209,9 @@ type Connecting = Pin<Box<dyn Future<Output = io::Result<TcpStream>>>>;
 struct Attempts(Vec<(IpAddr, Connecting)>);
 
 impl Attempts {
-    fn begin(&mut self, to: SocketAddr, contacted: &mut Vec<IpAddr>) {
-        contacted.push(to.ip());
-        self.0.push((to.ip(), Box::pin(TcpStream::connect(to))));
+    fn begin(&mut self, connecting: Connecting, to: IpAddr, contacted: &mut Vec<IpAddr>) {
+        contacted.push(to);
+        self.0.push((to, connecting));
     }
 
     /// The first that comes to an end.

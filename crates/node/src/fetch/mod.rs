@@ -80,6 +80,8 @@ pub struct FetchConfig {
     pub tls_sessions_max: usize,
     /// Which addresses that are not globally reachable may be asked.
     pub private: Private,
+    /// The addresses of this machine that connections are made from, at most one of each kind; the system chooses otherwise.
+    pub bind: Vec<IpAddr>,
     /// For all attempts to connect together, and again for the TLS handshake.
     pub connect_timeout: Duration,
     /// From the first attempt to connect to the last byte.
@@ -123,6 +125,7 @@ impl Default for FetchConfig {
             ca_pem: None,
             tls_sessions_max: 2_048,
             private: Private::Refused,
+            bind: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
             slow_after: Duration::from_secs(10),
@@ -151,6 +154,9 @@ pub enum SetupError {
     /// TLS refuses to be set up.
     #[error("tls cannot be set up")]
     Tls(#[source] rustls::Error),
+    /// Connections cannot be made from where they should be.
+    #[error("cannot send from {0}: name an address of this machine with `bind-address`")]
+    Bind(IpAddr, #[source] std::io::Error),
     /// A header cannot hold the text that is meant for it.
     #[error("{text:?} cannot be sent as {name}")]
     Header {
@@ -303,6 +309,7 @@ impl Fetcher {
                 config.ca_pem.as_deref(),
                 config.tls_sessions_max,
                 config.private,
+                config.bind,
                 config.connect_timeout,
             )?,
             pool: Pool::new(config.idle_connections_max, config.idle_timeout),

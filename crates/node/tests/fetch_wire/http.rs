@@ -12,7 +12,7 @@ use nephila_core::parse::LinkKind;
 use nephila_core::record::Failure;
 use nephila_core::settings::Private;
 use nephila_node::config::{Config, Layer, Mistakes};
-use nephila_node::fetch::FetchConfig;
+use nephila_node::fetch::{FetchConfig, Fetcher};
 use tokio::sync::oneshot;
 
 use crate::server::*;
@@ -302,6 +302,24 @@ fn nobody_there_and_nobody_allowed() {
     let mut mixed = order(server.url("/"));
     mixed.addresses = vec!["10.0.0.1".parse().unwrap(), HERE];
     assert_eq!(answer(&fetch(within, mixed)).status, 200);
+}
+
+#[test]
+fn requests_come_from_the_address_that_they_should_come_from() {
+    let (sender, peers) = std::sync::mpsc::channel();
+    let server = Server::new(move |mut stream, _| {
+        sender.send(stream.peer_addr().unwrap().ip()).unwrap();
+        read_request(&mut stream);
+        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    });
+    let from: IpAddr = "127.0.0.9".parse().unwrap();
+    for (bind, expected) in [(vec![from], from), (Vec::new(), HERE)] {
+        let outcome = fetch(FetchConfig { bind, ..config() }, order(server.url("/")));
+        assert_eq!((answer(&outcome).status, peers.recv().unwrap()), (204, expected));
+    }
+    let elsewhere = FetchConfig { bind: vec!["192.0.2.1".parse().unwrap()], ..config() };
+    let refused = Fetcher::new(elsewhere).err().unwrap();
+    assert!(refused.to_string().contains("cannot send from 192.0.2.1"), "{refused}");
 }
 
 #[test]
