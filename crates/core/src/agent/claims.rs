@@ -16,10 +16,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::handover::Cursor;
+use super::site::Site;
 use super::{Action, Agent, Ticket};
 use crate::assign::partition_of;
 use crate::federation::{Claim, Federation, Release, SiteNumber};
-use crate::frontier::{Grant, HostMemo, Place, Wait};
+use crate::frontier::{Grant, HostMemo, Place, Wait, Workbench};
 use crate::limits::{CLAIMS_MAX, RELAYED_MAX, UNSETTLED_MAX};
 use crate::record::{Found, Record};
 use crate::site::{AgentId, Message, Moved, MovedHost};
@@ -107,10 +108,33 @@ fn is_away(granted: Option<Grant>, claimed: u64) -> bool {
     granted.is_some_and(|grant| u64::from(grant.version) >= claimed)
 }
 
+/// Whether a host may have been granted by an agent of ours that was lost with its disk: then any site may have it, whatever an
+/// earlier list says.
+fn is_forgetful(federation: &Federation, site: &Site, host: &Host) -> bool {
+    let is_registrar = federation.is_by_place(host) && federation.site_of(host) == federation.me();
+    is_registrar && site.token(partition_of(host)).life() != 0
+}
+
 impl Claims {
     /// A host is not claimed any more, whatever is answered.
     fn forget(&mut self, host: &Host) {
         self.under_way.remove(host);
+    }
+
+    /// Lets go of a claim that waits for a site that does not answer, or whose host has left the memory, if there are as many as
+    /// there may be: others need not wait for it, and it begins anew.
+    fn make_room(&mut self, bench: &Workbench) {
+        if self.under_way.len() < CLAIMS_MAX {
+            return;
+        }
+        let is_stuck = |(host, claiming): &(&Host, &Claiming)| {
+            let fails = claiming.questions.iter().any(|question| question.failures > 1);
+            claiming.ticket.is_none() && (fails || bench.find(host).is_none())
+        };
+        if let Some((host, _)) = self.under_way.iter().find(is_stuck) {
+            let host = host.clone();
+            self.forget(&host);
+        }
     }
 }
 
@@ -168,6 +192,7 @@ impl Agent {
         let name = self.bench.host(index).name.clone();
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let claims = &mut exchange.claims;
+        claims.make_room(&self.bench);
         if !claims.under_way.contains_key(&name) && claims.under_way.len() < CLAIMS_MAX {
             let federation = &exchange.federation;
             let others = federation.sites().filter(|(at, site)| *at != federation.me() && !site.is_gone);
@@ -178,6 +203,7 @@ impl Agent {
             let owner = match &claims.earlier[..] {
                 // Ours it is only if that site says so.
                 _ if registrar != federation.me() => Some(&*federation.site(registrar).name),
+                _ if is_forgetful(federation, &self.site, &name) => None,
                 [first] if is_first(first) && federation.version() == 2 => Some(first.owner(&name)),
                 _ => None,
             };
@@ -271,7 +297,10 @@ impl Agent {
         let says = |release: &Release| {
             release.next.is_none() || release.moved.hosts.iter().any(|moved| !moved.seen.is_empty())
         };
-        let Some(release) = release.filter(|release| says(release)) else {
+        let is_forgetful = is_forgetful(&exchange.federation, &self.site, &host);
+        // Who keeps a host that was never granted to it is not believed.
+        let may_say = |release: &Release| says(release) && (is_forgetful || !release.keeps);
+        let Some(release) = release.filter(|release| may_say(release)) else {
             let wait = AGAIN_MIN.saturating_mul(1 << question.failures.min(10)).min(AGAIN_MAX);
             question.failures += 1;
             question.stage = Stage::AskAt(now.mono + wait);
@@ -292,7 +321,7 @@ impl Agent {
         // Nobody says anything of other hosts.
         moved.hosts.retain(|moved| moved.host == host);
         for moved in &mut moved.hosts {
-            let said = moved.memo.take().map(HostMemo::without_grants);
+            let said = moved.memo.take().map(HostMemo::without_claims);
             // Whoever had it knows best what it asked for; of the others, who asked it last.
             claiming.memo = match (said, claiming.memo.take()) {
                 (Some(said), Some(before)) if !was_owner && before.is_after(&said) => Some(before),
@@ -304,7 +333,7 @@ impl Agent {
             Some(_) => Stage::AskAt(now.mono),
             None => Stage::Answered,
         };
-        if was_owner && question.from.is_none() {
+        if was_owner && question.from.is_none() && !is_forgetful {
             // Nobody else has a say in it.
             claiming.questions.clear();
         }

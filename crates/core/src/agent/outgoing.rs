@@ -94,7 +94,7 @@ impl Agent {
                     matches!(record, Record::Moved { .. }) || matches!(found.how, How::Returned { .. })
                 };
                 for found in record.found().iter().filter(is_moved) {
-                    if let Some(site) = site_of(&found.url) {
+                    if let Some(site) = site_of(&found.url).filter(|site| *site != federation.me()) {
                         outgoing.add(site, 1);
                         outgoing.is_rough = true;
                     }

@@ -394,9 +394,15 @@ impl HostMemo {
         self.granted
     }
 
-    /// The same for a site that it was not granted by.
-    pub(crate) fn without_grants(self) -> HostMemo {
-        HostMemo { granted: None, ..self }
+    /// One of a host of which nothing is known but when it was claimed.
+    #[cfg(test)]
+    pub(crate) fn claimed_in(version: u32) -> HostMemo {
+        HostMemo { claimed: version, ..HostMemo::default() }
+    }
+
+    /// The same for another site than the one that has claimed or granted it.
+    pub(crate) fn without_claims(self) -> HostMemo {
+        HostMemo { claimed: 0, granted: None, ..self }
     }
 
     /// The places of the records that it refers to.

@@ -257,15 +257,9 @@ impl FederationFile {
             }
             let domains =
                 may_send.map(|domains| domains.iter().map(|name| name.to_ascii_lowercase()).collect());
-            let position = at.map(|(north, east)| {
-                let wrong =
-                    || wrong(format!("at of {name}: write degrees north and east, such as [48.9, 2.4]"));
-                Position::new(north, east).ok_or_else(wrong)
-            });
-            let position = position.transpose()?;
-            if position.is_none() && !is_gone && written.partitioner == Partitioner::Geography {
-                let why = "partitioner is \"geography\": write where it is, as degrees north and east";
-                return Err(wrong(format!("at of {name}: {why}, such as at = [48.9, 2.4]")));
+            let position = at.map(|degrees| position(&name, degrees)).transpose().map_err(wrong)?;
+            if written.partitioner == Partitioner::Geography && !is_gone {
+                by_place(&name, position, domains.is_some()).map_err(wrong)?;
             }
             let (may_send, may_not_ask) = (domains, !may_ask);
             sites.push(SiteEntry { name, gateways, is_gone, may_send, may_not_ask, position });
@@ -296,6 +290,25 @@ impl FederationFile {
         let federation = if written.remembering { federation.remembering() } else { federation };
         Ok(FederationFile { path: path.to_owned(), federation, authorities })
     }
+}
+
+/// Where a site is.
+fn position(name: &str, (north, east): (f64, f64)) -> Result<Position, String> {
+    let wrong = || format!("at of {name}: write degrees north and east, such as [48.9, 2.4]");
+    Position::new(north, east).ok_or_else(wrong)
+}
+
+/// Whether a site can be one of those that each crawl the hosts they are nearest to.
+fn by_place(name: &str, position: Option<Position>, is_limited: bool) -> Result<(), String> {
+    if position.is_none() {
+        let why = "partitioner is \"geography\": write where it is, as degrees north and east";
+        return Err(format!("at of {name}: {why}, such as at = [48.9, 2.4]"));
+    }
+    if is_limited {
+        let why = "a host that is nearest to this site may come from any other one";
+        return Err(format!("may-send of {name}: {why}: leave may-send out, or take partitioner = \"hash\""));
+    }
+    Ok(())
 }
 
 fn is_domain(text: &str) -> bool {
@@ -417,6 +430,12 @@ mod tests {
                 "at of paris: partitioner is",
             ),
             ("[[site]]", "[[site]]\nat = [90.5, 2.4]", "paris", "at of paris: write degrees north and east"),
+            (
+                "version = 3\n        [[site]]",
+                "version = 3\npartitioner = \"geography\"\n[[site]]\nat = [48.9, 2.4]\nmay-send = [\"fr\"]",
+                "paris",
+                "may-send of paris: a host that is nearest",
+            ),
         ] {
             let said = parse(&GOOD.replacen(from, to, 1), me).unwrap_err();
             assert!(said.contains(expected), "{said}");

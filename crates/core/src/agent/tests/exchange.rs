@@ -268,3 +268,24 @@ fn a_host_that_its_registrar_does_not_confirm_is_not_asked() {
     rig.run(120.0);
     assert_eq!(rig.claims.len(), 1);
 }
+
+/// Nobody keeps a host that was never granted, and a registrar cannot say what this site has claimed.
+#[test]
+fn a_site_is_not_believed_what_it_cannot_know() {
+    let url = page_of("away");
+    let mut rig = rig_by_place(Some(10.0));
+    rig.step(sent(&url));
+    rig.run(30.0);
+    let (call, _, claim) = rig.claims.pop().unwrap();
+    let keeps = release(&claim, true).map(|release| Box::new(Release { keeps: true, ..*release }));
+    rig.step(Event::Claimed { call, release: keeps });
+    rig.run(60.0);
+    assert_eq!((rig.totals().granted, rig.totals().claimed, rig.requests.len()), (0, 0, 0));
+    let (call, _, claim) = rig.claims.pop().unwrap();
+    let mut said = release(&claim, true);
+    let memo = HostMemo::claimed_in(u32::MAX);
+    said.as_mut().unwrap().moved.hosts[0].memo = Some(memo);
+    rig.step(Event::Claimed { call, release: said });
+    rig.run(180.0);
+    assert_eq!((rig.times(&url).len(), rig.totals().claimed, rig.claims.len()), (1, 1, 0));
+}
