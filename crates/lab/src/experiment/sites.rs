@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Setup, agents::Agents};
 use crate::{
     wan::{Relay, Wan, Way},
-    web::Web,
+    web::{Web, asker},
 };
 
 /// What several sites are together.
@@ -77,7 +77,11 @@ impl Sites {
             let dir = dir.join(name);
             fs::create_dir_all(&dir)?;
             let list = dir.join("federation.toml");
-            let settings = format!("{}scope = \"any\"\nfederation = {list:?}\n", plan.settings);
+            let bind = asker(index as u32);
+            let settings = format!(
+                "{}scope = \"any\"\nfederation = {list:?}\nbind-address = \"{bind}\"\n",
+                plan.settings
+            );
             let seeds = if index == 0 { web.seeds() } else { Vec::new() };
             let count = (plan.agents, plan.agents);
             sites.push(Agents::of_site(setup, &dir, web, count, &settings, (name, &seeds))?);

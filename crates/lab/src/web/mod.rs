@@ -71,6 +71,11 @@ pub struct WebConfig {
     pub dns_port: u16,
     /// A host takes between so many milliseconds to answer, before `time_scale`.
     pub latency_ms: (u32, u32),
+    /// How many places hosts are at, by turns. Who asks from [`asker`] is at that place,
+    pub places: u32,
+    /// and hosts of another place are so far away from there, back and forth, in milliseconds: a request takes longer by it, and
+    /// the first on a connection by twice of it.
+    pub far_ms: u64,
     /// How fast an answer is sent over HTTP/1.1; 0 is as fast as possible.
     pub bandwidth_bytes_s: u64,
     /// How large ordinary pages are.
@@ -108,6 +113,8 @@ impl Default for WebConfig {
             https_port: 0,
             dns_port: 0,
             latency_ms: (2, 40),
+            places: 1,
+            far_ms: 0,
             bandwidth_bytes_s: 0,
             page_bytes: PageBytes::Web,
             links_per_page: 10,
@@ -141,11 +148,22 @@ impl WebConfig {
         if self.pages == 0 || self.pages > plan::PAGES_MAX {
             return wrong("pages must be between 1 and 10,000,000");
         }
+        if self.places == 0 {
+            return wrong("places must be at least 1: hosts are somewhere");
+        }
         if self.latency_ms.0 > self.latency_ms.1 {
             return wrong("latency_ms must be a range from low to high");
         }
         Ok(())
     }
+}
+
+/// The first place's.
+const FIRST_ASKER: Ipv4Addr = Ipv4Addr::new(127, 200, 0, 1);
+
+/// The address that a crawler at a place asks from.
+pub fn asker(place: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(FIRST_ASKER).wrapping_add(place))
 }
 
 /// Which kinds of host a web has.

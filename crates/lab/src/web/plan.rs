@@ -3,7 +3,13 @@
 //! Pure: everything follows from the configuration, and nothing is kept for a host or a page. Experiments use it to know
 //! beforehand what a right crawl brings home.
 
-use std::{collections::HashMap, fmt, fmt::Write as _, net::Ipv4Addr, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt,
+    fmt::Write as _,
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -354,6 +360,13 @@ impl<'p> Host<'p> {
         let (low, high) = self.plan.config.latency_ms;
         let ms = u64::from(low) + self.mix(2, 0).below(u64::from(high - low) + 1);
         self.plan.config.scaled(Duration::from_millis(ms))
+    }
+
+    /// How much longer a request takes to it that comes from this address.
+    pub fn distance(&self, from: IpAddr) -> Duration {
+        let WebConfig { places, far_ms, .. } = &self.plan.config;
+        let is_far = (0..*places).any(|place| place != self.index % places && from == super::asker(place));
+        self.plan.config.scaled(Duration::from_millis(if is_far { *far_ms } else { 0 }))
     }
 
     /// A number for the judge that is this name's alone.

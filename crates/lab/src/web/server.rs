@@ -194,7 +194,8 @@ async fn accept(server: Arc<Server>, listener: tokio::net::TcpListener, https: b
 
 async fn connection(server: Arc<Server>, stream: TcpStream, https: bool) {
     let Ok(SocketAddr::V4(local)) = stream.local_addr() else { return };
-    let local = *local.ip();
+    let Ok(peer) = stream.peer_addr() else { return };
+    let (local, peer) = (*local.ip(), peer.ip());
     let _ = stream.set_nodelay(true);
     if local.octets()[1] >= 128 {
         server.judge().violate(Violation::Private, || format!("connect to {local}"));
@@ -224,14 +225,14 @@ async fn connection(server: Arc<Server>, stream: TcpStream, https: bool) {
                 http2::flood(&server, &host, stream).await;
             } else if http2 {
                 // Boxed, so that connections without it are not as large.
-                Box::pin(http2::serve(Session::new(server, local, https), stream)).await;
+                Box::pin(http2::serve(Session::new(server, (local, peer), https), stream)).await;
             } else {
-                Connection::new(Session::new(server, local, https), Stream::Tls(Box::new(stream)))
+                Connection::new(Session::new(server, (local, peer), https), Stream::Tls(Box::new(stream)))
                     .serve()
                     .await;
             }
         }
-        _ => Connection::new(Session::new(server, local, https), Stream::Plain(stream)).serve().await,
+        _ => Connection::new(Session::new(server, (local, peer), https), Stream::Plain(stream)).serve().await,
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Request {
 pub(super) struct Session {
     pub server: Arc<Server>,
     pub local: Ipv4Addr,
+    /// Who asks.
+    peer: IpAddr,
     https: bool,
     requests: u32,
     /// The host that the first request was for; connections must not be shared between hosts.
@@ -67,8 +69,8 @@ impl Played {
 }
 
 impl Session {
-    pub(super) fn new(server: Arc<Server>, local: Ipv4Addr, https: bool) -> Session {
-        Session { server, local, https, requests: 0, host: None }
+    pub(super) fn new(server: Arc<Server>, (local, peer): (Ipv4Addr, IpAddr), https: bool) -> Session {
+        Session { server, local, peer, https, requests: 0, host: None }
     }
 
     /// A request whose first byte was read at `arrived`: has it judged, and finds the answer.
@@ -93,7 +95,8 @@ impl Session {
         if host.kind.connect == Connect::Silent {
             reply = Reply::steps(vec![Step::Stall]).says(RobotsSays::Unreachable);
         }
-        let latency = host.latency();
+        let ways = if self.requests == 1 { 2 } else { 1 };
+        let latency = host.latency() + host.distance(self.peer) * ways;
         let mut steps = std::mem::take(&mut reply.steps);
         if latency > Duration::ZERO {
             steps.insert(0, Step::Pause(latency));

@@ -29,6 +29,11 @@ pub(super) fn command() -> Command {
     .arg(option("halves", "SECONDS", "Cut half of the sites off from the others for so long [default: 0]"))
     .arg(flag("change", "Give every third host another site when a third of the pages were asked for"))
     .arg(flag("geography", "Have each host crawled by the site that is nearest to it"))
+    .arg(option(
+        "far",
+        "MS",
+        "How far hosts are from all sites but one each, there and back, in milliseconds [default: 0]",
+    ))
     .arg(flag("lose", "Take the last site away for good when a third of the pages were asked for"))
     .arg(flag("compare", "Compare with one site that is stretched over all places"))
     .arg(flag(
@@ -67,6 +72,7 @@ pub(super) fn options(matches: &ArgMatches, seed: u64) -> Result<FederationOptio
         lose: matches.get_flag("lose"),
         change: matches.get_flag("change"),
         geography: matches.get_flag("geography"),
+        far: ms("far", default.far)?,
         compare: matches.get_flag("compare"),
         evaluate: matches.get_flag("evaluate"),
         plot: word("plot").map(PathBuf::from),

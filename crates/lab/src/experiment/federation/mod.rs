@@ -79,6 +79,10 @@ pub struct FederationOptions {
     pub change: bool,
     /// Have each host crawled by the site that is nearest to it. The sites are far apart, and each is near to as many hosts.
     pub geography: bool,
+    /// How far hosts are from all sites but the one that they are near to, there and back.
+    pub far: Duration,
+    /// Places that hosts are at: the first of them have a site each. As many as there are sites, if this is 0.
+    pub host_places: usize,
     /// Crawl as one site that is stretched over all places too, and compare: there each URL belongs to a place, by its hash, and
     /// is sent as often as it is found.
     pub compare: bool,
@@ -111,6 +115,8 @@ impl Default for FederationOptions {
             lose: false,
             change: false,
             geography: false,
+            far: Duration::ZERO,
+            host_places: 0,
             compare: false,
             evaluate: false,
             plot: None,
@@ -153,6 +159,8 @@ impl Measured {
 pub fn federation(setup: &Setup, options: &FederationOptions) -> anyhow::Result<Outcome> {
     let sites = if options.places.is_empty() { options.sites } else { options.places.len() };
     let options = &FederationOptions { sites, ..options.clone() };
+    let host_places = options.host_places.max(sites);
+    let options = &FederationOptions { host_places, ..options.clone() };
     ensure!((2..=9).contains(&sites), "2 to 9 sites can be had here, not {sites}");
     ensure!(options.width >= sites * options.agents, "{} requests at once are too few", options.width);
     ensure!((0.0..0.5).contains(&options.loss), "of packets a part below a half can be lost");
@@ -189,6 +197,8 @@ fn web_config(options: &FederationOptions) -> anyhow::Result<WebConfig> {
         pages: options.pages,
         kinds: "federation".parse()?,
         latency_ms: (LATENCY_MS, LATENCY_MS),
+        places: options.host_places as u32,
+        far_ms: options.far.as_millis() as u64,
         delay_ms: options.delay.as_millis() as u64,
         ip_delay_ms: 0,
         // Seeds at one site only.
@@ -220,9 +230,9 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
         loss: options.loss,
         jitter: options.jitter,
     };
-    let east = |site: usize| (0.0, 360.0 * site as f64 / options.sites as f64 - 180.0);
-    let at: Vec<geoip::Place> = (0..options.sites).map(east).collect();
-    let nearest = |host: u32| host as usize % options.sites;
+    let east = |place: usize| (0.0, 360.0 * place as f64 / options.host_places as f64 - 180.0);
+    let at: Vec<geoip::Place> = (0..options.host_places).map(east).collect();
+    let nearest = |host: u32| host as usize % options.host_places;
     let mut settings = format!(
         "delay = \"{}ms\"\nip-delay = \"0s\"\nparallel = {}\n",
         options.delay.as_millis(),
@@ -252,7 +262,8 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
     let ways = sites.bytes();
     let (verdict, seen, sent) = (web.verdict(), web.seen(), sites.total("sent"));
     let claimed = sites.total("claimed");
-    let by_place = (options.geography && !options.change && !options.lose).then(|| {
+    let has_all_places = options.host_places == options.sites && !options.change && !options.lose;
+    let by_place = (options.geography && has_all_places).then(|| {
         let is_with_nearest =
             |host: &Host<'_>, number| sites.has_fetched(nearest(number), &format!("{}/", host.entry()));
         let hosts = web.plan().hosts().zip(0..).filter(|(host, number)| is_with_nearest(host, *number));
