@@ -31,9 +31,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Agent {
     /// Whether a host goes to the nearest site.
+    pub fn goes_to_nearest(&self, host: &Host) -> bool {
+        self.exchange.as_deref().is_some_and(|exchange| exchange.federation.is_by_place(host))
+    }
+
     pub(super) fn is_by_place(&self, index: u32) -> bool {
-        let exchange = self.exchange.as_deref();
-        exchange.is_some_and(|exchange| exchange.federation.is_by_place(&self.bench.host(index).name))
+        self.goes_to_nearest(&self.bench.host(index).name)
     }
 
     /// The other site that does all for a host that is done for it, or knows who does.

@@ -34,6 +34,11 @@ pub(super) fn command() -> Command {
         "MS",
         "How far hosts are from all sites but one each, there and back, in milliseconds [default: 0]",
     ))
+    .arg(option(
+        "host-places",
+        "N",
+        "Places that hosts are at, the first of which have a site each [default: as many as sites]",
+    ))
     .arg(flag("lose", "Take the last site away for good when a third of the pages were asked for"))
     .arg(flag("compare", "Compare with one site that is stretched over all places"))
     .arg(flag(
@@ -73,6 +78,7 @@ pub(super) fn options(matches: &ArgMatches, seed: u64) -> Result<FederationOptio
         change: matches.get_flag("change"),
         geography: matches.get_flag("geography"),
         far: ms("far", default.far)?,
+        host_places: number(matches, "host-places", default.host_places)?,
         compare: matches.get_flag("compare"),
         evaluate: matches.get_flag("evaluate"),
         plot: word("plot").map(PathBuf::from),

@@ -15,6 +15,8 @@ use crate::why::NO_FEDERATION;
 
 /// Of one host.
 const ONE: usize = 1;
+/// How often a URL is sent from one site to another: to its registrar, and by that one to the nearest.
+const SENT_ON_MAX: usize = 2;
 
 impl Run {
     /// Puts a question to the site whose host it is about, and answers it. Gives it back if it is one for this site.
@@ -28,6 +30,71 @@ impl Run {
             Request::Hosts { name: Some(name), .. } => Host::parse(name),
             _ => None,
         };
+        let by_place = host.as_ref().filter(|host| self.agent.goes_to_nearest(host));
+        match (question, by_place) {
+            (Request::Why { url }, Some(host)) => {
+                let why = self.why_by_place(url, host);
+                answer_later(reply, async move { why.await.map_or_else(refused, |(_, response)| response) });
+                None
+            }
+            (Request::Hosts { limit, sort, name: Some(name) }, Some(host)) => {
+                let why = self.why_by_place(format!("http://{name}/"), host);
+                let (asker, agents) = (self.asker(), self.agents());
+                answer_later(reply, async move {
+                    match why.await {
+                        Ok((Some(partner), _)) => match hosts_of(&partner, name).await {
+                            Ok(hosts) => {
+                                let all = hosts.len() as u64;
+                                report::of_other_site(report::hosts(&hosts, all), partner.name())
+                            }
+                            Err(why) => refused(why),
+                        },
+                        Ok((None, _)) => asker.hosts(agents, limit, sort, Some(name)).await,
+                        Err(why) => refused(why),
+                    }
+                });
+                None
+            }
+            (question, _) => self.ask_owner(question, host, reply),
+        }
+    }
+
+    /// What is to be known of a URL whose host is the nearest site's, and the other site that says it: this one is asked first,
+    /// and then the one that the URL was sent to, which may have sent it on.
+    fn why_by_place(
+        &self,
+        url: String,
+        host: &Host,
+    ) -> impl Future<Output = Result<(Option<Partner>, Response), String>> + use<> {
+        let (asker, holder) = (self.asker(), self.holder(host));
+        let name = holder.and_then(|holder| self.agent.name_of(holder)).map(str::to_owned);
+        let sites = self.agent.other_sites(crate::clock::Clock::now());
+        let mut partners: Vec<Partner> = sites.iter().filter_map(|site| self.partner(&site.name)).collect();
+        async move {
+            let holder = holder.ok_or_else(|| "the site has not begun".to_owned())?;
+            let mut why = asker.find(holder, name, url.clone()).await?;
+            let mut by = None;
+            for _ in 0..SENT_ON_MAX {
+                let (UrlState::Sent { site, .. } | UrlState::OtherSite { site }) = &why.state else { break };
+                // Nobody is asked twice.
+                let Some(at) = partners.iter().position(|partner| partner.name() == site) else { break };
+                let partner = partners.swap_remove(at);
+                match why_of(&partner, url.clone()).await {
+                    Ok(theirs) => (why, by) = (theirs, Some(partner)),
+                    Err(reason) => return Ok((by, report::without_other_site(why.response(), &reason))),
+                }
+            }
+            Ok((by, why.response()))
+        }
+    }
+
+    /// Puts a question to the site that a host has by its name.
+    fn ask_owner(
+        &mut self,
+        question: Request,
+        host: Option<Host>,
+        reply: oneshot::Sender<Response>,
+    ) -> Option<(Request, oneshot::Sender<Response>)> {
         let partner = match &question {
             Request::Read { elsewhere: Some((_, site)), .. } => self.partner(site),
             _ => host.as_ref().and_then(|host| self.partner(self.agent.other_site_name(host)?)),
@@ -173,6 +240,10 @@ impl Run {
             let _ = reply.send(answer);
         });
     }
+}
+
+fn refused(why: String) -> Response {
+    Response::Refused { why }
 }
 
 async fn why_of(partner: &Partner, url: String) -> Result<Why, String> {

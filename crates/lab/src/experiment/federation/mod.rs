@@ -230,7 +230,7 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
         loss: options.loss,
         jitter: options.jitter,
     };
-    let east = |place: usize| (0.0, 360.0 * place as f64 / options.host_places as f64 - 180.0);
+    let east = |place: usize| (0.0, 360.0 * place as f64 / options.host_places as f64 - 170.0);
     let at: Vec<geoip::Place> = (0..options.host_places).map(east).collect();
     let nearest = |host: u32| host as usize % options.host_places;
     let mut settings = format!(
@@ -240,7 +240,11 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
     );
     if options.geography {
         let hosts = web.plan().hosts().zip(0..);
-        let addresses: Vec<_> = hosts.map(|(host, number)| (host.address(), at[nearest(number)])).collect();
+        // Those of a place without a site are nearest to one or the other by turns.
+        let is_even = |number: u32| (number as usize / options.host_places).is_multiple_of(2);
+        let beside = |number: u32| if is_even(number) { 1.0 } else { -1.0 };
+        let near = |number: u32| (at[nearest(number)].0, at[nearest(number)].1 + beside(number));
+        let addresses: Vec<_> = hosts.map(|(host, number)| (host.address(), near(number))).collect();
         let file = place.path().join("geoip.mmdb");
         std::fs::write(&file, geoip::file(&addresses))?;
         let _ = writeln!(settings, "geoip = {file:?}");
