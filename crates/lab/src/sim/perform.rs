@@ -331,7 +331,11 @@ impl Sim<'_> {
 
     pub(super) fn control(&mut self, control: Control) -> Result<(), Broken> {
         let clock = self.clock();
-        let Some(process) = &mut self.process else { return Ok(()) };
+        let Some(process) = &mut self.process else {
+            // It died while it started: the operator says it again to the next one.
+            self.controls.push(control);
+            return Ok(());
+        };
         let mut blocked = None;
         match &control {
             Control::Block(Block::Name(host)) => {
