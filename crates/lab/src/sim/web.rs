@@ -136,9 +136,10 @@ pub(super) enum Meaning {
 }
 
 impl Meaning {
-    /// Whether it shows that a host works.
+    /// Whether it shows that a host works. One that says where its rules are does.
     pub(super) fn is_good_news(self) -> bool {
-        matches!(self, Meaning::Final | Meaning::UrlFailed | Meaning::Rules { .. } | Meaning::RulesForOthers)
+        use Meaning::*;
+        matches!(self, Final | UrlFailed | Rules { .. } | RulesForOthers | RulesMoved)
     }
 }
 
