@@ -192,7 +192,9 @@ impl Agent {
         let name = self.bench.host(index).name.clone();
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let claims = &mut exchange.claims;
-        claims.make_room(&self.bench);
+        if !claims.under_way.contains_key(&name) {
+            claims.make_room(&self.bench);
+        }
         if !claims.under_way.contains_key(&name) && claims.under_way.len() < CLAIMS_MAX {
             let federation = &exchange.federation;
             let others = federation.sites().filter(|(at, site)| *at != federation.me() && !site.is_gone);
