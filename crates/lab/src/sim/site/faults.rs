@@ -11,6 +11,9 @@ use super::{FAULTS_FOR, Happening, Sim};
 const FAULTS: (u64, u64) = (22, 20);
 /// How long it takes at most to kill somebody on purpose, and to start it again.
 const STRIKE_LASTS: Duration = Duration::from_secs(30);
+/// How often that is done in a run. Each leads to more of what it waits for, and without an end to it some runs would be nothing
+/// else, and take twenty times as long as others.
+const STRIKES_MAX: u32 = 40;
 
 /// Something that happens to a site.
 #[derive(Clone, Debug)]
@@ -130,9 +133,13 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
 impl Sim<'_> {
     /// What two agents do together is short: in so many of a hundred cases one of them is killed on purpose while they are at it.
     pub(super) fn strike_one(&mut self, from: usize, to: usize, percent: u64) {
-        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(percent) {
+        if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR
+            || self.strikes == STRIKES_MAX
+            || !self.random.percent(percent)
+        {
             return;
         }
+        self.strikes += 1;
         let station = if self.random.percent(50) { from } else { to };
         let back_after = Duration::from_millis(100 + self.random.below(20_000));
         let wait = Duration::from_micros(self.random.below(60_000));

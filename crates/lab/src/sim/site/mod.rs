@@ -131,6 +131,8 @@ struct Sim<'a> {
     faults_end: Mono,
     /// What one agent knows of an address others may not know before then.
     trouble_end: Mono,
+    /// How often two were struck because they were at something together.
+    strikes: u32,
     /// A disk was lost: what only it held is lost too.
     has_lost: bool,
     /// An agent was forgotten, or may be, and its hosts taken over: pages may be fetched again.
@@ -235,6 +237,7 @@ impl<'a> Sim<'a> {
             lost: Lost::default(),
             faults_end: Mono(0),
             trouble_end: Mono(0),
+            strikes: 0,
             has_lost: false,
             has_forgotten: times_out,
             has_cut_power: false,
