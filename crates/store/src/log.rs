@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 0   8 bytes  magic "NEPHILAJ"
-//! 8   u32      format, now 3
+//! 8   u32      format, FORMAT
 //! 12  u64      place of the first frame
 //! 20  u32      CRC-32 of the 20 bytes before
 //! 24  frames without gaps, each:
@@ -42,7 +42,7 @@ const FRAME_HEAD_BYTES: usize = 8;
 const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 const MAGIC: [u8; 8] = *b"NEPHILAJ";
-pub(crate) const FORMAT: u32 = 12;
+pub(crate) const FORMAT: u32 = 13;
 const HEAD_BYTES: usize = 24;
 /// An append flushes first when this much is waiting.
 const BUFFER_BYTES_MAX: usize = 8 << 20;

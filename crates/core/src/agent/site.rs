@@ -22,10 +22,10 @@ use super::shared::Shared;
 pub use super::terms::{Acquaintance, Differing};
 use super::turns::Turns;
 use super::{Agent, Ticket};
-use crate::assign::{PARTITIONS, Ring, partition_of};
+use crate::assign::{Ring, partition_of};
 use crate::record::{Record, Recovered};
 use crate::site::{
-    AgentId, Figures, Greeting, Member, Members, Partitions, SiteSettings, Token, Tokens, Wishes,
+    AgentId, Figures, Greeting, Member, Members, Partitions, SiteSettings, Table, Token, Tokens, Wishes,
 };
 use crate::time::{Mono, Now};
 use crate::url::Host;
@@ -128,8 +128,8 @@ pub(super) struct Site {
     pub(super) handovers_begun: u64,
     pub(super) arriving: BTreeMap<(AgentId, (u64, u64)), Arriving>,
     pub(super) recovery: Option<Recovery>,
-    /// Of each partition: up to which life of its token all that is known here is with its holder. Empty as long as that is 0.
-    recovered: Vec<u64>,
+    /// Of each partition: up to which life of its token all that is known here is with its holder.
+    recovered: Table<u64>,
     /// There was nothing left to pass on when tokens had changed so often.
     recovered_all_at: Option<u64>,
     /// Pages and URLs that were passed on in this way.
@@ -150,7 +150,7 @@ pub(super) struct SiteMemo {
     held: Partitions,
     owing: Partitions,
     granting: Vec<(AgentId, BTreeMap<u16, u64>)>,
-    recovered: Vec<u64>,
+    recovered: Table<u64>,
     recovered_counts: (u64, u64),
     figures: BTreeMap<AgentId, Figures>,
     outbox_from: u64,
@@ -200,7 +200,7 @@ impl Site {
             handovers_begun: 0,
             arriving: BTreeMap::new(),
             recovery: None,
-            recovered: Vec::new(),
+            recovered: Table::default(),
             recovered_all_at: None,
             recovered_counts: (0, 0),
             figures: BTreeMap::new(),
@@ -272,8 +272,9 @@ impl Site {
     fn refresh(&mut self) {
         self.is_placed = false;
         if !self.is_alone() {
-            let open = self.held.iter().filter(|partition| !self.frozen.contains(*partition));
-            self.open = Some(Arc::new(open.collect()));
+            let mut open = self.held.clone();
+            open.subtract(&self.frozen);
+            self.open = Some(Arc::new(open));
         }
     }
 
@@ -456,9 +457,8 @@ impl Site {
 
     /// Partitions of which this agent may know something that their holders do not, and the holders.
     pub(super) fn unrecovered(&self) -> impl Iterator<Item = (u16, AgentId)> + '_ {
-        let is_new = |partition: u16, token: Token| {
-            token.life() > self.recovered.get(usize::from(partition)).copied().unwrap_or_default()
-        };
+        let is_new =
+            |partition: u16, token: Token| token.life() > self.recovered.get(partition).unwrap_or_default();
         let tokens = self.tokens.iter().filter(move |(partition, token)| is_new(*partition, *token));
         tokens.map(|(partition, token)| (partition, token.holder))
     }
@@ -473,11 +473,9 @@ impl Site {
     }
 
     pub(super) fn take_recovered(&mut self, recovered: &Recovered) {
-        self.recovered.resize(usize::from(PARTITIONS), 0);
         for (partition, life) in &recovered.partitions {
-            if let Some(known) = self.recovered.get_mut(usize::from(*partition)) {
-                *known = (*known).max(*life);
-            }
+            let known = self.recovered.get(*partition).unwrap_or_default();
+            self.recovered.set(*partition, known.max(*life));
         }
         self.recovered_counts.0 += recovered.pages;
         self.recovered_counts.1 += recovered.urls;

@@ -114,7 +114,7 @@ impl<A: AsRef<[u8]>> Ring<A> {
 
 impl<A> Agent<A> {
     fn distance(&self, key: u64) -> Distance {
-        Distance::new(xxh3_64_with_seed(&key.to_le_bytes(), self.seed), self.capacity)
+        Distance { draw: xxh3_64_with_seed(&key.to_le_bytes(), self.seed), capacity: self.capacity }
     }
 }
 
@@ -134,15 +134,9 @@ fn nearest_of<A>(agents: &[Agent<A>], places: impl Iterator<Item = u32>, key: u6
 struct Distance {
     draw: u64,
     capacity: u16,
-    /// About how many halvings that is: see [`halvings_about`].
-    about: u64,
 }
 
 impl Distance {
-    fn new(draw: u64, capacity: u16) -> Distance {
-        Distance { draw, capacity, about: halvings_about(draw) }
-    }
-
     /// With the halvings of both.
     fn compare(&self, own: u64, other: &Distance, others: u64) -> Ordering {
         let by_halvings = (own * u64::from(other.capacity)).cmp(&(others * u64::from(self.capacity)));
@@ -156,8 +150,8 @@ impl Ord for Distance {
             // Halvings never grow with the draw.
             return other.draw.cmp(&self.draw);
         }
-        let (own, others) = (self.about, other.about);
         // Nearly always it is clear without knowing them exactly.
+        let (own, others) = (halvings_about(self.draw), halvings_about(other.draw));
         if self.compare(own + ABOUT, other, others.saturating_sub(ABOUT)).is_lt() {
             Ordering::Less
         } else if self.compare(own.saturating_sub(ABOUT), other, others + ABOUT).is_gt() {
@@ -244,9 +238,8 @@ mod tests {
     fn distances_are_in_one_order() {
         let draws =
             (0..4).flat_map(|step| [u64::MAX - step, (1 << 63) + (step << 22), (1 << 62) + step, step]);
-        let mut all: Vec<Distance> = draws
-            .flat_map(|draw| [1, 2, 3, u16::MAX].map(|capacity| Distance::new(draw, capacity)))
-            .collect();
+        let mut all: Vec<Distance> =
+            draws.flat_map(|draw| [1, 2, 3, u16::MAX].map(|capacity| Distance { draw, capacity })).collect();
         all.sort();
         for (at, one) in all.iter().enumerate() {
             for (other_at, other) in all.iter().enumerate() {

@@ -7,6 +7,7 @@ mod leases;
 mod members;
 mod message;
 mod partitions;
+mod table;
 mod terms;
 mod tokens;
 mod wishes;
@@ -20,6 +21,7 @@ pub use message::{
     TurnMessage, Waiting,
 };
 pub use partitions::Partitions;
+pub(crate) use table::Table;
 pub use terms::{Difference, Terms};
 pub use tokens::{Token, Tokens};
 pub use wishes::Wishes;

@@ -1,14 +1,14 @@
 //! Who holds which partition. A token is passed on by its holder alone, and each time under a higher epoch; only of one whose
 //! holder is gone a new one is made.
 
-use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::table::Table;
 use super::{AgentId, Leases, Members};
 use crate::assign::PARTITIONS;
 
 /// The right to fetch the hosts of a partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
     /// Who has it.
     pub holder: AgentId,
@@ -52,7 +52,7 @@ fn chance(agent: AgentId, partition: u16) -> u64 {
 /// What is known of all tokens.
 #[derive(Clone, Debug)]
 pub struct Tokens {
-    table: Vec<Token>,
+    table: Table<Token>,
     changes: u64,
 }
 
@@ -65,32 +65,15 @@ impl PartialEq for Tokens {
 
 impl Eq for Tokens {}
 
-/// Holders are written once each, and of each token only which of them it is.
 impl Serialize for Tokens {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut holders: Vec<AgentId> = Vec::new();
-        let number = |token: &Token| {
-            let known = holders.iter().position(|holder| *holder == token.holder);
-            let number = known.unwrap_or_else(|| {
-                holders.push(token.holder);
-                holders.len() - 1
-            });
-            (number as u16, token.epoch)
-        };
-        let table: Vec<(u16, u64)> = self.table.iter().map(number).collect();
-        (holders, table).serialize(to)
+        self.table.serialize(to)
     }
 }
 
 impl<'de> Deserialize<'de> for Tokens {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Tokens, D::Error> {
-        let (holders, table) = <(Vec<AgentId>, Vec<(u16, u64)>)>::deserialize(from)?;
-        let token = |(number, epoch)| {
-            let holder = holders.get(usize::from(number)).copied();
-            let holder = holder.ok_or_else(|| D::Error::custom("a token is nobody's"))?;
-            Ok(Token { holder, epoch })
-        };
-        Ok(Tokens { table: table.into_iter().map(token).collect::<Result<_, _>>()?, changes: 0 })
+        Ok(Tokens { table: Table::deserialize(from)?, changes: 0 })
     }
 }
 
@@ -107,10 +90,10 @@ impl Tokens {
 
     /// As leases have them: nobody passes them on, and their epochs are the store's.
     pub fn leased(leases: &Leases) -> Tokens {
-        let mut table = vec![Token::default(); usize::from(PARTITIONS)];
+        let mut table = Table::default();
         for (holder, lease) in leases.iter() {
             for partition in lease.held.iter() {
-                table[usize::from(partition)] = Token { holder, epoch: 1 };
+                table.set(partition, Token { holder, epoch: 1 });
             }
         }
         Tokens { table, changes: 0 }
@@ -118,15 +101,15 @@ impl Tokens {
 
     /// The token of a partition.
     pub fn get(&self, partition: u16) -> Token {
-        self.table.get(usize::from(partition)).copied().unwrap_or_default()
+        self.table.get(partition).unwrap_or_default()
     }
 
     /// Takes in what was heard of a token; says whether it is news.
     pub fn learn(&mut self, partition: u16, token: Token) -> bool {
-        let Some(known) = self.table.get_mut(usize::from(partition)) else { return false };
-        let news = token.beats(*known, partition);
+        let Some(known) = self.table.get(partition) else { return false };
+        let news = token.beats(known, partition);
         if news {
-            *known = token;
+            self.table.set(partition, token);
             self.changes += 1;
         }
         news
@@ -139,7 +122,7 @@ impl Tokens {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (u16, Token)> + '_ {
-        self.table.iter().enumerate().map(|(partition, token)| (partition as u16, *token))
+        self.table.iter()
     }
 }
 
@@ -170,8 +153,6 @@ mod tests {
         }
         let written = serde_json::to_string(&tokens).unwrap();
         assert_eq!(serde_json::from_str::<Tokens>(&written).unwrap(), tokens);
-        let wrong = serde_json::to_string(&(vec![AgentId::from(1)], vec![(0_u16, 1_u64), (1, 1)])).unwrap();
-        assert!(serde_json::from_str::<Tokens>(&wrong).is_err());
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::{Error, Result};
 const FILE_NAME: &str = "snapshot";
 const NEW_NAME: &str = "snapshot.new";
 const MAGIC: [u8; 8] = *b"NEPHILAS";
-const FORMAT: u32 = 12;
+const FORMAT: u32 = 13;
 const FILE_HEAD_BYTES: usize = 12;
 const PIECE_HEAD_BYTES: usize = 8;
 const PIECE_BYTES: usize = 1 << 20;
