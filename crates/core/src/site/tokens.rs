@@ -90,13 +90,13 @@ impl Tokens {
 
     /// As leases have them: nobody passes them on, and their epochs are the store's.
     pub fn leased(leases: &Leases) -> Tokens {
-        let mut table = Table::default();
+        let mut table = vec![Token::default(); usize::from(PARTITIONS)];
         for (holder, lease) in leases.iter() {
             for partition in lease.held.iter() {
-                table.set(partition, Token { holder, epoch: 1 });
+                table[usize::from(partition)] = Token { holder, epoch: 1 };
             }
         }
-        Tokens { table, changes: 0 }
+        Tokens { table: table.into_iter().collect(), changes: 0 }
     }
 
     /// The token of a partition.
