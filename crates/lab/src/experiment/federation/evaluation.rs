@@ -160,6 +160,12 @@ fn figures(rows: &[Row], bounds: &Bounds, outcome: &mut Outcome) {
 fn sound(rows: &[Row], outcome: &mut Outcome) {
     let least = rows.iter().map(|row| row.measured.verdict.coverage).fold(1.0, f64::min);
     outcome.equal("coverage, the least of all crawls", 1.0, least);
+    let missed = |row: &Row| {
+        let examples = row.measured.verdict.missed.examples.clone();
+        examples.into_iter().map(|url| format!("{}: {url}", row.what)).collect::<Vec<String>>()
+    };
+    let count = rows.iter().map(|row| row.measured.verdict.missed.count).sum();
+    outcome.none("pages missed", count, &rows.iter().flat_map(missed).collect::<Vec<String>>());
     let proper = rows.iter().filter(|row| !row.what.starts_with("stretched")).map(|row| &row.measured);
     let overlap = |one: &Measured| one.seen.overlap as f64 / one.seen.requests.max(1) as f64;
     let most = proper.clone().map(overlap).fold(0.0, f64::max);

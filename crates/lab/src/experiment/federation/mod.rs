@@ -351,6 +351,7 @@ fn work(
 fn report(measured: &Measured, outcome: &mut Outcome) {
     let Measured { verdict, seen, sent, disorderly, .. } = measured;
     outcome.equal("coverage", 1.0, verdict.coverage);
+    outcome.none("pages missed", verdict.missed.count, &verdict.missed.examples);
     // What a lost site had fetched nobody else has.
     let again = measured.fetched_by_lost.unwrap_or_default();
     let overlap = seen.overlap.saturating_sub(again) as f64 / seen.requests.max(1) as f64;
