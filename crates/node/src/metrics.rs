@@ -321,6 +321,7 @@ mod tests {
             queue: 7,
             outgoing: 0,
             outbox_full: false,
+            undecided: 0,
             given_up: 0,
             next_due_s: None,
             in_flight: 1,

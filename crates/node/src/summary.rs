@@ -415,6 +415,7 @@ mod tests {
             queue: 40,
             outgoing: 0,
             outbox_full: false,
+            undecided: 0,
             given_up: 1,
             next_due_s: None,
             in_flight: 0,

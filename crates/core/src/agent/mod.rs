@@ -118,6 +118,8 @@ pub struct Agent {
     admitting: u64,
     /// URLs that the sieve has not decided about.
     undecided: u64,
+    /// When a fetch ended last, or what was undecided was decided.
+    last_busy: Mono,
     blocks: BTreeSet<Block>,
     /// The memory that rules of robots.txt take, and the host whose rules were dropped last.
     shared: SharedRobots,
@@ -173,6 +175,7 @@ impl Agent {
             pages_in_flight: 0,
             admitting: 0,
             undecided: 0,
+            last_busy: Mono(0),
             blocks: BTreeSet::new(),
             shared: SharedRobots::default(),
             rules_hand: 0,

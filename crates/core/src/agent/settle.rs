@@ -24,6 +24,7 @@ const NO_SUCH_NAME_ASKS: u32 = 3;
 impl Agent {
     pub(super) fn on_fetched(&mut self, mut fetched: Fetched, now: Now, out: &mut Vec<Action>) {
         let Some(flight) = self.flights.remove(&fetched.fetch) else { return };
+        self.last_busy = now.mono;
         let index = flight.host;
         let contacted: Vec<AddressKey> = fetched.contacted.iter().map(|ip| AddressKey::of(*ip)).collect();
         for address in &flight.gates {

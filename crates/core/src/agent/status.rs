@@ -275,6 +275,8 @@ pub struct Status {
     pub outgoing: u64,
     /// So many wait for one of those that pages wait, too, or what is found for it is dropped.
     pub outbox_full: bool,
+    /// URLs that were found and of which it is not decided yet whether they are new.
+    pub undecided: u64,
     /// Hosts that were given up.
     pub given_up: u64,
     /// Until the next host may be asked, when none can be now.
@@ -297,6 +299,7 @@ impl Status {
         self.totals.add(&other.totals);
         self.hosts.add(&other.hosts);
         self.queue += other.queue;
+        self.undecided += other.undecided;
         self.outgoing += other.outgoing;
         self.outbox_full |= other.outbox_full;
         self.given_up += other.given_up;

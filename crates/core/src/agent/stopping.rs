@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Action, Agent};
 use crate::time::{Mono, Now};
 
-/// When nothing is due for this long, what was offered and not decided is decided: it may cost a store seconds, and something new
-/// may be among it.
+/// When nothing is due for this long, or in a site nothing was fetched, what was offered and not decided is decided: it may cost
+/// a store seconds, and something new may be among it.
 const IDLE_MIN: Duration = Duration::from_secs(5);
 
 /// The wish to end, and until when what is in flight may go on.
@@ -25,7 +25,8 @@ impl Agent {
         }
     }
 
-    /// Ends the run when there is nothing left to do, or no longer any wish to.
+    /// Ends the run when there is nothing left to do, or no longer any wish to. An agent of a site goes on, but what may be new
+    /// has to be decided there too: nobody else would find it.
     pub(super) fn end_if_done(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.ended || !self.flights.is_empty() || !self.unsettled.is_empty() || self.admitting > 0 {
             return;
@@ -33,7 +34,8 @@ impl Agent {
         let reason = match self.stopping {
             Some(stopping) if self.is_leaving() && now.mono < stopping.deadline => return,
             Some(stopping) => stopping.reason,
-            None if self.paused || !self.site.is_alone() => return,
+            // Who shares a store has it decide with every beat.
+            None if self.paused || self.site.is_shared() => return,
             None => {
                 let counts = self.bench.counts();
                 if counts.ready + counts.resolving > 0 || self.resolving > 0 {
@@ -42,16 +44,22 @@ impl Agent {
                 let max_wait = self.settings.max_wait;
                 let next = [self.bench.next_alarm(), self.away.wake()].into_iter().flatten().min();
                 let is_due_in = |wait| next.is_some_and(|at| at <= now.mono + wait);
-                if self.away.wanted || is_due_in(max_wait.min(IDLE_MIN)) {
+                let is_idle = match self.site.is_alone() {
+                    true => !self.away.wanted && !is_due_in(max_wait.min(IDLE_MIN)),
+                    // There is always something to look at soon, and be it who does not take what waits for him.
+                    false => now.mono.since(self.last_busy) >= IDLE_MIN,
+                };
+                if !is_idle {
                     return;
                 }
                 if self.undecided > 0 {
                     // One of them may be new.
                     self.admitting += 1;
+                    self.last_busy = now.mono;
                     out.push(Action::Decide);
                     return;
                 }
-                if is_due_in(max_wait) {
+                if is_due_in(max_wait) || !self.site.is_alone() {
                     return;
                 }
                 self.reason_for_the_end()

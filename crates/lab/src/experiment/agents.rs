@@ -214,7 +214,8 @@ impl Agents {
         if status["silent"].as_array().is_none_or(|silent| !silent.is_empty()) {
             return Some(format!("{} did not answer", status["silent"]));
         }
-        let left = ["queue", "in_flight", "unsettled"].into_iter().find(|what| status[what] != 0);
+        let left =
+            ["queue", "in_flight", "unsettled", "undecided"].into_iter().find(|what| status[what] != 0);
         left.map(|what| format!("{what} is {}", status[what]))
     }
 

@@ -141,3 +141,31 @@ fn what_is_back_before_its_loss_is_heard_of_is_asked_again() {
     assert_eq!(written, 2);
     assert!(site.agent.site.holds(partition) && site.agent.site.may_ask(partition));
 }
+
+impl Site {
+    /// Lets so many seconds pass; says what is to be done meanwhile.
+    fn wait(&mut self, secs: u64) -> Vec<Action> {
+        let mut done = Vec::new();
+        for _ in 0..secs {
+            self.now = self.now + Duration::from_secs(1);
+            let out = self.step(Event::Wake);
+            done.extend(out.iter().cloned());
+            self.write(out);
+        }
+        done
+    }
+}
+
+/// An agent of a site does not end, and nobody else finds what its store has put off.
+#[test]
+fn what_may_be_new_is_decided_when_nothing_is_fetched() {
+    let mut site = Site::new();
+    let offered = Admitted { undecided: 1, ..Admitted::default() };
+    site.step(Event::Decided(offered.clone()));
+    let decides = |done: Vec<Action>| done.iter().filter(|action| matches!(action, Action::Decide)).count();
+    assert_eq!(decides(site.wait(20)), 1, "it is asked while it has not answered");
+    assert_eq!(decides(site.step(Event::Admitted(offered))), 1);
+    site.step(Event::Admitted(Admitted::default()));
+    assert_eq!(decides(site.wait(20)), 0);
+    assert_eq!(site.agent.undecided, 0);
+}

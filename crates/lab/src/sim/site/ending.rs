@@ -1,6 +1,6 @@
 //! The end of a run: when everything is done, what the agents know is compared with what the web held.
 
-use nephila_core::agent::{Event, SiteView};
+use nephila_core::agent::SiteView;
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::site::Partitions;
 use nephila_core::time::Mono;
@@ -35,6 +35,8 @@ impl Sim<'_> {
                 *waiting += if is_open { stored.queued } else { 0 };
             });
             counted.map_err(|error| (Promise::NothingLost, error.to_string()))?;
+            // What is not decided may be new.
+            *waiting += store.stored().undecided;
         }
         let mut open = 0;
         let is_left = |index: &usize| !self.stations[*index].is_gone;
@@ -52,8 +54,7 @@ impl Sim<'_> {
                 waiting[index] == 0 && status.unsettled == 0 && view.is_some_and(is_quiet)
             })
         });
-        // What is not decided may be new.
-        if !is_done || !is_agreed || open != usize::from(PARTITIONS) * self.sites() || self.decide_all()? {
+        if !is_done || !is_agreed || open != usize::from(PARTITIONS) * self.sites() {
             return Ok(false);
         }
         self.check_end()?;
@@ -89,22 +90,6 @@ impl Sim<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Has every store decide what it has put off; true if anything was new.
-    fn decide_all(&mut self) -> Result<bool, Broken> {
-        let mut is_news = false;
-        for index in 0..self.stations.len() {
-            let Some(process) = &mut self.stations[index].process else { continue };
-            if process.store.stored().undecided == 0 {
-                continue;
-            }
-            let decided =
-                process.store.decide().map_err(|error| (Promise::NothingLost, error.to_string()))?;
-            is_news |= !decided.new.is_empty();
-            process.answers.push_back(Event::Decided(decided));
-        }
-        Ok(is_news)
     }
 
     fn view(&mut self, index: usize) -> String {
