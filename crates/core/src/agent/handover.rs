@@ -88,7 +88,11 @@ impl Agent {
         let mut leaving = self.site.misplaced();
         self.site.is_placed = leaving.is_empty();
         for (to, partitions) in &mut leaving {
-            partitions.retain(|partition| self.site.may_go_to(*partition, *to));
+            let may_go = |partition: &u16| {
+                // Who gets one that rests would not know of it.
+                !self.site.resting.contains_key(partition) && self.site.may_go_to(*partition, *to)
+            };
+            partitions.retain(may_go);
         }
         for (holder, partitions) in self.site.owed() {
             self.site.is_placed = false;

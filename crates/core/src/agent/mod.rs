@@ -296,8 +296,10 @@ impl Agent {
                 self.gates.close_until(*address, now.mono_at(*not_before));
             }
         }
+        self.rest_again(now);
         for index in 0..self.bench.index_end() {
-            let from = now.mono + self.first_wait(index);
+            let came = self.bench.get(index).and_then(|host| self.site.came_at(&host.name));
+            let from = came.unwrap_or(now.mono) + self.first_wait(index);
             let host = self.bench.host_mut(index);
             host.not_before = host.not_before.max(from);
             self.settle_in(index, now);

@@ -102,6 +102,9 @@ pub(super) struct Site {
     pub(super) open: Option<Arc<Partitions>>,
     /// From when on partitions may be asked that came in this run.
     pub(super) came: BTreeMap<u16, Mono>,
+    /// Those whose tokens were made anew here, until when their hosts are left alone for that; never, once it is being written
+    /// down that this is over.
+    pub(super) resting: BTreeMap<u16, Mono>,
     pub(super) peers: BTreeMap<AgentId, Peer>,
     /// Agents that are not in a site either.
     pub(super) met: BTreeMap<AgentId, Greeting>,
@@ -183,6 +186,7 @@ impl Site {
             is_placed: false,
             open: Some(Arc::default()),
             came: BTreeMap::new(),
+            resting: BTreeMap::new(),
             peers: BTreeMap::new(),
             met: BTreeMap::new(),
             differing: BTreeMap::new(),
@@ -265,6 +269,7 @@ impl Site {
         let held = std::mem::take(&mut self.held);
         self.frozen = Partitions::default();
         self.came.clear();
+        self.resting.clear();
         self.refresh();
         held
     }

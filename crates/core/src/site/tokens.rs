@@ -38,6 +38,11 @@ impl Token {
         Token { holder, epoch: (count << MAKER_BITS | maker) << PASSED_BITS }
     }
 
+    /// Whether it was made anew and never passed on since.
+    pub(crate) fn is_new(self) -> bool {
+        self.life() > 0 && self.epoch & ((1 << PASSED_BITS) - 1) == 0
+    }
+
     /// Whether this one counts where both were heard of: the higher epoch.
     pub(crate) fn beats(self, other: Token, partition: u16) -> bool {
         let rank = |token: Token| (token.epoch, chance(token.holder, partition), token.holder);

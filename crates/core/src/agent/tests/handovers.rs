@@ -169,3 +169,58 @@ fn what_may_be_new_is_decided_when_nothing_is_fetched() {
     assert_eq!(decides(site.wait(20)), 0);
     assert_eq!(site.agent.undecided, 0);
 }
+
+/// Who is gone may not be as gone as was said.
+#[test]
+fn a_token_that_was_made_anew_rests_whenever_its_holder_starts() {
+    let mut site = Site::new();
+    site.meet();
+    let partition = site.agent.site.held.iter().next().unwrap();
+    let host = (0..).filter_map(|number| Host::parse(&format!("h{number}.example")));
+    let host = host.into_iter().find(|host| partition_of(host) == partition).unwrap();
+    let epoch = site.agent.site.token(partition).epoch + 1;
+    let token = Token { holder: AgentId::from(2), epoch };
+    let out = site.step(Event::Message {
+        from: AgentId::from(2),
+        name: "two".into(),
+        message: Box::new(Message::Outdated(vec![(partition, token)])),
+    });
+    site.write(out);
+    assert!(!site.agent.site.holds(partition));
+
+    // Agent 2 has said all that there is to say, and is gone.
+    let members = site.agent.site.members.digest();
+    let wishes = site.agent.site.wishes.digest();
+    site.hear(Message::Beat { run: 1, members, wishes, holds: 0, figures: Figures::default(), full: vec![] });
+    site.hear(Message::Holds { run: 1, version: 0, partitions: vec![(partition, epoch)], owes: vec![] });
+    let out = site.step(Event::Control(Control::Forget(AgentId::from(2))));
+    site.write(out);
+    let mut made = None;
+    for _ in 0..10 {
+        site.wait(1);
+        made = made.or(site.agent.site.holds(partition).then_some(site.now));
+    }
+    let made = made.unwrap();
+    let rests = |site: &Site| site.agent.site.came_at(&host).is_some_and(|at| site.now < at);
+    assert!(rests(&site) && site.agent.site.token(partition).is_new());
+
+    // It is killed, and starts again from what it wrote down.
+    let memo = site.agent.site.memo();
+    let scope = Scope::new(ScopeKind::Any, Vec::new(), Vec::new());
+    let again = first_agent(Vec::new(), false);
+    let mut site = Site { agent: Agent::of_site(Settings::default(), scope, again), now: made };
+    site.agent.site.remember(memo);
+    site.now = site.now + Duration::from_secs(12);
+    let began = site.now;
+    let mut out = Vec::new();
+    site.agent.start(site.clock(), Stored::default(), &mut out);
+    site.write(out);
+    site.wait(29);
+    assert!(rests(&site) && site.agent.site.token(partition).is_new(), "it does not rest again");
+    site.wait(3);
+    assert!(!rests(&site) && !site.agent.site.token(partition).is_new(), "it rests for ever");
+    assert!(
+        site.agent.site.token(partition).holder == AgentId::from(1) && site.now.since(began).as_secs() < 40
+    );
+    assert!(site.agent.site.resting.is_empty());
+}
