@@ -511,6 +511,7 @@ mod tests {
             queue: 5_000,
             outgoing: 0,
             outbox_full: false,
+            backed_up: false,
             undecided: 0,
             given_up: 2,
             next_due_s: None,

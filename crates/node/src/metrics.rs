@@ -321,6 +321,7 @@ mod tests {
             queue: 7,
             outgoing: 0,
             outbox_full: false,
+            backed_up: false,
             undecided: 0,
             given_up: 0,
             next_due_s: None,

@@ -428,6 +428,7 @@ mod tests {
             queue: 7,
             outgoing: 1_200,
             outbox_full: true,
+            backed_up: false,
             undecided: 0,
             given_up: 0,
             next_due_s: None,

@@ -415,6 +415,7 @@ mod tests {
             queue: 40,
             outgoing: 0,
             outbox_full: false,
+            backed_up: false,
             undecided: 0,
             given_up: 1,
             next_due_s: None,

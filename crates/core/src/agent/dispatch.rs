@@ -154,7 +154,7 @@ impl Agent {
                 Word::Disallowed { line, rule } => {
                     self.turn_down(index, Outcome::Disallowed { line, rule }, now, out);
                 }
-                Word::Allowed if self.is_outbox_full() => {
+                Word::Allowed if self.is_outbox_full() || self.is_backed_up(now) => {
                     self.put_back(index, out);
                     let until = now.mono + ROOM_AGAIN;
                     return self.bench.put_until(index, Place::Waiting(Wait::Outbox), until);

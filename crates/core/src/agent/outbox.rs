@@ -241,6 +241,17 @@ impl Agent {
         }
     }
 
+    /// Whether another agent does not keep up with what is found for it: then pages wait, which would only lead to more. Nobody
+    /// waits for one that is silent; and robots.txt and what others deliver do not wait, so that two that wait for each other
+    /// go on.
+    pub(super) fn is_backed_up(&self, now: Now) -> bool {
+        if let Some(shared) = &self.site.shared {
+            return shared.post.is_full();
+        }
+        let mut routes = self.site.outbox.routes.iter();
+        routes.any(|(id, route)| route.bytes > OUTBOX_BYTES_MAX / 2 && self.site.is_well(*id, now.mono))
+    }
+
     fn deliver(&mut self, to: AgentId, now: Now, out: &mut Vec<Action>) {
         let run = self.runs;
         let outbox = &mut self.site.outbox;

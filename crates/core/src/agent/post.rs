@@ -58,6 +58,12 @@ impl Post {
         self.waiting.is_empty() && self.sent.is_empty() && !self.look && !self.asked
     }
 
+    /// Whether those that it is for do not keep up with what is found.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX
+    }
+
+    /// When there is something to send again, or to ask the store for.
     pub(super) fn next_wake(&self) -> Option<Mono> {
         let look = self.may_look().then_some(self.next_look);
         self.sent.values().map(|sent| sent.at + AGAIN).chain(look).min()

@@ -275,6 +275,8 @@ pub struct Status {
     pub outgoing: u64,
     /// So many wait for one of those that pages wait, too, or what is found for it is dropped.
     pub outbox_full: bool,
+    /// So much is on its way to another agent that pages wait.
+    pub backed_up: bool,
     /// URLs that were found and of which it is not decided yet whether they are new.
     pub undecided: u64,
     /// Hosts that were given up.
@@ -302,6 +304,7 @@ impl Status {
         self.undecided += other.undecided;
         self.outgoing += other.outgoing;
         self.outbox_full |= other.outbox_full;
+        self.backed_up |= other.backed_up;
         self.given_up += other.given_up;
         self.next_due_s = [self.next_due_s, other.next_due_s].into_iter().flatten().min_by(f64::total_cmp);
         self.in_flight += other.in_flight;

@@ -43,6 +43,7 @@ impl Agent {
             queue: self.waiting_urls(),
             outgoing: self.outgoing_urls().0,
             outbox_full: self.is_any_outbox_full(),
+            backed_up: self.is_backed_up(now),
             undecided: self.undecided,
             given_up: self.given_up,
             next_due_s: next_due.map(|at| at.since(now.mono).as_secs_f64()),

@@ -243,3 +243,29 @@ fn what_a_host_asked_for_is_said_when_the_turn_runs_out() {
     site.run(80.0);
     assert!(told(&site.said), "{:?}", site.said);
 }
+
+/// What would only lead to more for one that does not keep up waits; who is silent nobody waits for.
+#[test]
+fn pages_wait_for_an_agent_that_does_not_keep_up() {
+    let mut site = Site::new();
+    let others = |number| Host::parse(&format!("n{number}.example")).unwrap();
+    let is_others = |host: &Host| site.agent.site.token(partition_of(host)).holder == AgentId::from(OTHER);
+    let other = (0..99).map(others).find(is_others).unwrap();
+    let path = "x".repeat(1_000);
+    let offer = |site: &mut Site, batch: u32| {
+        let link = |number| format!("http://{}/{path}/{batch}/{number}", other.as_str());
+        let found = |number| Found { url: link(number), depth: 1, how: How::Link, redirects: 0 };
+        let record = Record::Seeds((0..500).map(found).collect());
+        let ticket = site.agent.write(record.clone(), None, None, &mut Vec::new());
+        site.step(Event::Recorded { ticket, place: 1, record: Box::new(record) });
+    };
+    // Some of it is on its way, which the other one does not answer.
+    for batch in 0..4 {
+        offer(&mut site, batch);
+        assert!(!site.agent.is_backed_up(site.clock()), "{batch}");
+    }
+    (4..10).for_each(|batch| offer(&mut site, batch));
+    assert!(site.agent.is_backed_up(site.clock()) && site.agent.status(site.clock()).backed_up);
+    site.now = site.now + Duration::from_secs(10);
+    assert!(!site.agent.is_backed_up(site.clock()), "it waits for one that is silent");
+}
