@@ -63,6 +63,10 @@ pub fn status(status: &Status, elapsed_s: f64, running: bool, stop_reason: Optio
             if status.outbox_full { ", too many for one of them (outbox-urls)" } else { "" }
         );
     }
+    if status.backed_up {
+        let _ =
+            writeln!(text, "  pages wait: an agent of the site does not keep up with what is found for it");
+    }
     let places = places(&status.hosts);
     if !places.is_empty() {
         let _ = writeln!(text, "  hosts: {places}");
