@@ -11,7 +11,7 @@ use nephila_node::seeds::Url;
 use nephila_node::site::Site;
 use nephila_node::{crawl, seeds};
 
-use crate::args::switch;
+use crate::args::{self, switch};
 use crate::crawl::{failure, said};
 use crate::exit::{Ended, Failure, print_json};
 
@@ -30,6 +30,7 @@ pub(crate) fn command() -> Command {
                 .required(true)
                 .help("Settings of the crawl and of this agent, in TOML"),
         )
+        .args(args::flag("metrics"))
         .arg(switch("json", "Print what the run came to as one JSON object, on standard output"))
         .arg(switch("quiet", "Show no progress"))
 }
@@ -46,10 +47,15 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Reads the file that `--config` names.
+    /// Reads the file that `--config` names. Flags win.
     pub(crate) fn read(matches: &ArgMatches, mut mistakes: Mistakes) -> Result<Told, Failure> {
         let path = matches.get_one::<String>("config").map(PathBuf::from).unwrap_or_default();
-        let layers = [Layer::user(&mut mistakes), Layer::environment(), Layer::file(&path, &mut mistakes)];
+        let layers = [
+            Layer::user(&mut mistakes),
+            Layer::environment(),
+            Layer::file(&path, &mut mistakes),
+            args::layer(matches),
+        ];
         let mut config = Config::build(&layers, &mut mistakes);
         config.read_ca(&mut mistakes);
         config.check_site(&mut mistakes);

@@ -66,6 +66,11 @@ fn of_crawls() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(|setting| setting.group != Group::Site)
 }
 
+/// The flag of a setting, for a command that takes few of them.
+pub(crate) fn flag(name: &str) -> Option<Arg> {
+    of_crawls().find(|setting| setting.name == name).map(setting)
+}
+
 fn setting(setting: &'static Setting) -> Arg {
     let help = match setting.default_words().as_str() {
         "none" => setting.about.to_owned(),
@@ -239,10 +244,11 @@ fn message(error: &clap::Error) -> String {
     format!("{}: unknown flag{hint}", word(ContextKind::InvalidArg).unwrap_or_default())
 }
 
-/// The settings that the flags of `crawl` give.
+/// The settings that the flags of a command give.
 pub(crate) fn layer(matches: &ArgMatches) -> Layer {
     let given = of_crawls().filter_map(|setting| {
-        let words = matches.get_many::<String>(setting.name)?;
+        // Only `crawl` has all of these flags.
+        let words = matches.try_get_many::<String>(setting.name).ok().flatten()?;
         Some((setting.name.to_owned(), words.cloned().collect()))
     });
     Layer::flags(given.collect())

@@ -540,6 +540,15 @@ fn a_second_agent_of_a_name_is_not_let_in() {
     });
 }
 
+/// Where a process says that its figures are. What else it says has to be kept open.
+fn figures_of(process: &mut Running) -> (impl Iterator<Item = String>, String) {
+    let said = std::io::BufReader::new(process.0.stderr.take().unwrap());
+    let mut lines = std::io::BufRead::lines(said).map_while(Result::ok);
+    let address = lines
+        .find_map(|line| Some(line.strip_prefix("figures: http://")?.strip_suffix("/metrics")?.to_owned()));
+    (lines, address.expect("it says where the figures are"))
+}
+
 #[test]
 fn figures_are_served_while_it_runs() {
     let temporary = tempfile::tempdir().unwrap();
@@ -549,11 +558,7 @@ fn figures_are_served_while_it_runs() {
     let args = ["crawl", &url, "--allow-private", "--metrics", "127.0.0.1:0"];
     let child = nephila(temporary.path(), &args).stderr(Stdio::piped()).spawn().unwrap();
     let mut crawl = Running(child);
-    let said = std::io::BufReader::new(crawl.0.stderr.take().unwrap());
-    let mut lines = std::io::BufRead::lines(said).map_while(Result::ok);
-    let address = lines
-        .find_map(|line| Some(line.strip_prefix("figures: http://")?.strip_suffix("/metrics")?.to_owned()));
-    let address = address.expect("it says where the figures are");
+    let (_lines, address) = figures_of(&mut crawl);
     wait_until("a request in flight", || {
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -565,6 +570,30 @@ fn figures_are_served_while_it_runs() {
     let args = ["crawl", "http://127.0.0.1:1/", "--out", "other", "--metrics", &address];
     let (code, _, error) = run(temporary.path(), &args);
     assert!(code == Some(1) && error.contains("choose another address with --metrics"), "{error}");
+}
+
+#[test]
+fn an_agent_serves_figures_too() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    assert_eq!(run(dir, &["ca", "--out", "ca", "--site", "paris", "a"]).0, Some(0));
+    // The flag wins: nobody else can listen where the file says.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text = format!(
+        "urls = [\"http://127.0.0.1:1/\"]\nallow-private = \"all\"\nidentity = \"ca/agents/a\"\nlisten = \"{free}\"\n\
+         out = \"a\"\nmetrics = \"{}\"\n",
+        taken.local_addr().unwrap()
+    );
+    fs::write(dir.join("a.toml"), text).unwrap();
+    let args = ["agent", "--config", "a.toml", "--metrics", "127.0.0.1:0"];
+    let mut agent = Running(nephila(dir, &args).stderr(Stdio::piped()).spawn().unwrap());
+    let (_lines, address) = figures_of(&mut agent);
+    let mut stream = std::net::TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut figures = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut figures).unwrap();
+    assert!(figures.contains("\nnephila_pages_total 0\n"), "{figures}");
 }
 
 #[test]
