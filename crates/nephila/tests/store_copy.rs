@@ -539,3 +539,27 @@ fn nothing_is_copied_to_where_a_crawl_has_left_or_taken_from_where_none_is() {
     assert!(code == Some(0) && said.contains("had come"), "{said}");
     assert!(is_same(&site.known("b"), &expected));
 }
+
+#[test]
+fn servers_on_other_machines_are_spoken_to_in_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let temporary = dir.path();
+    let site = Site {
+        dir: temporary.to_owned(),
+        settings: "urls = [\"http://127.0.0.1:1/\"]\nallow-private = \"all\"\n".to_owned(),
+        store_name: None,
+        running: Vec::new(),
+    };
+    assert_eq!(site.run(&["ca", "--out", "ca", "--site", "lab", "a", "b"]).0, Some(0));
+    for (store, what) in [
+        ("redis://192.0.2.1:6379", "store: 192.0.2.1:6379 is on another machine, and whoever is between"),
+        ("rediss://192.0.2.1:6379", "store: 192.0.2.1:6379 is on another machine, and whoever reaches it"),
+    ] {
+        site.settle(&[free_address(4), free_address(5)], Some(store));
+        for command in [&["agent"][..], &["store", "copy"]] {
+            let (code, _, said) = site.run(&[command, &["--config", "a.toml"]].concat());
+            assert!(code == Some(2) && said.contains(what), "{said}");
+            assert!(said.contains("store-plain = true"), "{said}");
+        }
+    }
+}

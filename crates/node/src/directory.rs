@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn another_crawl_of_a_shared_store_is_refused() {
         let named = |name: &str| {
-            let mut config = config(&[("store", "redis://10.0.0.1:6379")]);
+            let mut config = config(&[("store", "redis://127.0.0.1:6379")]);
             config.site.store.name = (!name.is_empty()).then(|| name.parse().unwrap());
             config.name_store("site");
             config

@@ -86,7 +86,7 @@ pub enum Error {
         what: String,
     },
     /// A server and this agent do not trust each other.
-    #[error("{node}: {what}; see `store-user`, `store-password`, `store-ca` and `store-certificate`")]
+    #[error("{node}: {what}; see `store`, `store-password`, `store-ca` and `store-certificate`")]
     Denied {
         /// Which server.
         node: String,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -38,12 +39,13 @@ pub struct StoreConfig {
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
     pub replicas: u32,
+    pub plain: bool,
 }
 
 impl Default for StoreConfig {
     fn default() -> StoreConfig {
         let (url, name, password, ca, certificate, key) = (None, None, None, None, None, None);
-        StoreConfig { url, name, password, ca, certificate, key, replicas: 1 }
+        StoreConfig { url, name, password, ca, certificate, key, replicas: 1, plain: false }
     }
 }
 
@@ -52,7 +54,9 @@ impl StoreConfig {
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
         let Some(url) = &self.url else {
             if *self != StoreConfig::default() {
-                mistakes.add("store: it is missing, and other settings speak of it: write redis://HOST:PORT");
+                mistakes.add(
+                    "store: it is missing, and other settings speak of it: write rediss://USER@HOST:PORT",
+                );
             }
             return;
         };
@@ -64,6 +68,19 @@ impl StoreConfig {
                 mistakes.add("store: name the user whose password it is: rediss://USER@HOST:PORT,...");
             }
             _ => {}
+        }
+        if let Some(node) = url.nodes.iter().find(|node| !self.plain && !is_on_this_machine(node)) {
+            let lacks = match (url.tls, &url.user) {
+                (true, Some(_)) => None,
+                (true, None) => Some("whoever reaches it could change everything without a login"),
+                (false, _) => Some("whoever is between could read and change everything without TLS"),
+            };
+            if let Some(lacks) = lacks {
+                mistakes.add(format!(
+                    "store: {node} is on another machine, and {lacks}: write rediss://USER@HOST:PORT,... (docs/redis.md says how \
+                     to set that up), or, on a network that nobody else is on, store-plain = true"
+                ));
+            }
         }
         if url.tls && self.ca.is_none() {
             mistakes.add("store-ca: name the file with the authority that the servers' certificates are of");
@@ -132,7 +149,13 @@ impl Config {
         let store = &self.site.store;
         let Some(url) = &store.url else { return Ok(None) };
         let (login, tls) = (store.login()?, store.tls()?);
-        let link = LinkOptions { login, tls, answer_time_max: ANSWER_TIME_MAX, ..LinkOptions::default() };
+        let link = LinkOptions {
+            login,
+            tls,
+            accepts_plain: store.plain,
+            answer_time_max: ANSWER_TIME_MAX,
+            ..LinkOptions::default()
+        };
         let nodes = url.nodes.iter().map(PeerAddress::to_string).collect();
         let name = store.name.as_ref().map_or(site, |name| &name.0);
         Ok(Some(RedisOptions {
@@ -203,7 +226,9 @@ pub struct StoreName(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAStore {
     /// It is not the URL of a cluster.
-    #[error("{0:?} is not where a store is: write redis://HOST:PORT,HOST:PORT, or rediss:// with TLS")]
+    #[error(
+        "{0:?} is not where a store is: write rediss://USER@HOST:PORT,HOST:PORT, or redis:// without TLS"
+    )]
     Url(String),
     /// It has the password in it.
     #[error("a password is no setting: put it into a file that store-password names, and leave it out here")]
@@ -211,6 +236,15 @@ pub enum NotAStore {
     /// It is no name.
     #[error("{0:?} is not a name: up to {NAME_BYTES_MAX} letters, digits, -, _ and .")]
     Name(String),
+}
+
+/// Whether what is said to a server stays on this machine. Of a name nobody can tell, but for the usual one.
+fn is_on_this_machine(node: &PeerAddress) -> bool {
+    let text = node.to_string();
+    match text.parse::<SocketAddr>() {
+        Ok(address) => address.ip().to_canonical().is_loopback(),
+        Err(_) => text.starts_with("localhost:"),
+    }
 }
 
 fn is_name(text: &str) -> bool {
@@ -295,17 +329,34 @@ mod tests {
         let none = StoreConfig::default();
         for (store, mistake) in [
             (none.clone(), None),
-            (StoreConfig { url: url("redis://a:1"), ..none.clone() }, None),
-            (StoreConfig { url: url("rediss://a:1"), ca: file(), ..none.clone() }, None),
+            (StoreConfig { url: url("redis://127.0.0.1:1,[::1]:1,localhost:1"), ..none.clone() }, None),
+            (StoreConfig { url: url("rediss://[::1]:1"), ca: file(), ..none.clone() }, None),
             (StoreConfig { ca: file(), ..none.clone() }, Some("store: it is missing")),
-            (StoreConfig { url: url("rediss://a:1"), ..none.clone() }, Some("store-ca: name")),
-            (StoreConfig { url: url("redis://a:1"), ca: file(), ..none.clone() }, Some("rediss://")),
-            (StoreConfig { url: url("redis://u@a:1"), ..none.clone() }, Some("store-password: name")),
+            (StoreConfig { plain: true, ..none.clone() }, Some("store: it is missing")),
+            (StoreConfig { url: url("rediss://[::1]:1"), ..none.clone() }, Some("store-ca: name")),
+            (StoreConfig { url: url("redis://[::1]:1"), ca: file(), ..none.clone() }, Some("rediss://")),
+            (StoreConfig { url: url("redis://u@[::1]:1"), ..none.clone() }, Some("store-password: name")),
             (
-                StoreConfig { url: url("redis://a:1"), password: file(), ..none.clone() },
+                StoreConfig { url: url("redis://[::1]:1"), password: file(), ..none.clone() },
                 Some("name the user"),
             ),
-            (StoreConfig { url: url("redis://a:1"), replicas: 0, ..none }, Some("store-replicas")),
+            (
+                StoreConfig { url: url("redis://[::1]:1"), replicas: 0, ..none.clone() },
+                Some("store-replicas"),
+            ),
+            // Other machines.
+            (
+                StoreConfig { url: url("redis://[::1]:1,a:1"), ..none.clone() },
+                Some("a:1 is on another machine"),
+            ),
+            (StoreConfig { url: url("redis://10.0.0.1:1"), ..none.clone() }, Some("rediss://USER@HOST:PORT")),
+            (StoreConfig { url: url("rediss://a:1"), ca: file(), ..none.clone() }, Some("without a login")),
+            (
+                StoreConfig { url: url("redis://u@a:1"), password: file(), ..none.clone() },
+                Some("could read and change"),
+            ),
+            (StoreConfig { url: url("rediss://u@a:1"), password: file(), ca: file(), ..none.clone() }, None),
+            (StoreConfig { url: url("redis://a:1"), plain: true, ..none }, None),
         ] {
             let mut mistakes = Mistakes::default();
             store.check(&mut mistakes);

@@ -279,7 +279,7 @@ settings! {
         advanced "send-rate" "N" Count settings.send_rate:
             "URLs a second that this agent sends to other sites, each of which gets an equal part: what is more waits. As many as they take if not given";
         common "store" "URL" Word site.store.url:
-            "A Redis or Valkey Cluster for all agents of the site to share: redis://HOST:PORT,HOST:PORT with some of its servers, rediss:// with TLS, rediss://USER@HOST:PORT,... to log in. Without it each agent has a store of its own, in its directory";
+            "A Redis or Valkey Cluster for all agents of the site to share: rediss://USER@HOST:PORT,HOST:PORT with some of its servers; redis:// without TLS, for servers on this machine. Without it each agent has a store of its own, in its directory";
         common "store-name" "NAME" Word site.store.name:
             "What the crawl is called in the store that agents share, the same for all of them; the site's name if not given";
         common "store-password" "FILE" File site.store.password: "The file with the password of the user that store names";
@@ -289,5 +289,7 @@ settings! {
         common "store-key" "FILE" File site.store.key: "Its key, in PEM form";
         advanced "store-replicas" "N" Count site.store.replicas:
             "How many replicas have to have what counts; each primary needs as many";
+        advanced "store-plain" "BOOL" Choice site.store.plain:
+            "true: servers on other machines may be spoken to without TLS or a login, and speak so to each other. Only on a network that nobody else is on";
     }
 }

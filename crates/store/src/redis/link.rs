@@ -36,6 +36,8 @@ pub struct LinkOptions {
     pub tls: Option<Arc<ClientConfig>>,
     /// Who we are to the server, if it asks.
     pub login: Option<Login>,
+    /// Servers of other machines are spoken to without TLS or a login, too: nobody else is on the network.
+    pub accepts_plain: bool,
     /// How long a connection may take.
     pub connect_time_max: Duration,
     /// How long an answer may take.
@@ -48,6 +50,7 @@ impl Default for LinkOptions {
             world: None,
             tls: None,
             login: None,
+            accepts_plain: false,
             connect_time_max: Duration::from_secs(1),
             answer_time_max: Duration::from_secs(2),
         }
@@ -103,7 +106,7 @@ impl Link {
             let stream = Stream::Simulated(world.connect(node)?);
             return Ok(Link { stream, answers: Answers::default(), out: Vec::new() });
         }
-        let socket = connect(node, options.connect_time_max)?;
+        let socket = connect(node, options)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(options.answer_time_max))?;
         socket.set_write_timeout(Some(options.answer_time_max))?;
@@ -169,11 +172,20 @@ impl Link {
     }
 }
 
-/// Tries each address of a name.
-fn connect(node: &str, time_max: Duration) -> io::Result<TcpStream> {
+/// Tries each address of a name. A server of another machine may be one that the cluster has named, so this is where it is seen.
+fn connect(node: &str, options: &LinkOptions) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in node.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, time_max) {
+        let is_safe = options.accepts_plain || options.tls.is_some() && options.login.is_some();
+        if !is_safe && !address.ip().to_canonical().is_loopback() {
+            let lacks = if options.tls.is_none() { "without TLS" } else { "without a login" };
+            let why = format!(
+                "it is on another machine and would be spoken to {lacks}: write rediss://USER@HOST:PORT, or, on a network that nobody \
+                 else is on, store-plain = true"
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        match TcpStream::connect_timeout(&address, options.connect_time_max) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
@@ -206,5 +218,28 @@ impl Write for Stream {
             Stream::Tls(stream) => stream.flush(),
             Stream::Simulated(stream) => stream.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_listens_in_on_what_is_said_to_other_machines() {
+        // An address for documents, which nobody has: either it is refused, or it is not reached in time.
+        let connect_time_max = Duration::from_millis(1);
+        let options = LinkOptions { connect_time_max, ..LinkOptions::default() };
+        let failed = |options: &LinkOptions| match Link::connect("192.0.2.1:6379", options) {
+            Err(error) => error,
+            Ok(_) => panic!("somebody is there"),
+        };
+        let refused = failed(&options);
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert!(refused.to_string().contains("without TLS: write rediss://"), "{refused}");
+        let login = Some(Login { user: "a".to_owned(), password: "b".to_owned() });
+        assert!(failed(&LinkOptions { login, ..options.clone() }).to_string().contains("without TLS"));
+        let accepting = LinkOptions { accepts_plain: true, ..options };
+        assert_ne!(failed(&accepting).kind(), io::ErrorKind::PermissionDenied);
     }
 }

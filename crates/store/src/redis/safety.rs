@@ -6,7 +6,7 @@ use std::io;
 use redis::{Value, cmd};
 
 use super::cluster::ClusterOptions;
-use super::link::Link;
+use super::link::{Link, LinkOptions};
 use crate::{Error, Result};
 
 /// A setting, what it may be, and why nothing else will do.
@@ -40,6 +40,21 @@ const RULES: &[Rule] = &[
     },
 ];
 
+/// The same where servers are spoken to with TLS: the links between them carry as much.
+const TLS_RULES: &[Rule] = &[
+    Rule {
+        name: "tls-cluster",
+        allowed: &["yes"],
+        why: "whoever reaches its cluster bus could change the cluster",
+    },
+    Rule {
+        name: "tls-replication",
+        allowed: &["yes"],
+        why: "what a primary sends to its replica could be read on the way",
+    },
+    Rule { name: "port", allowed: &["0"], why: "whoever connects there is spoken to without TLS" },
+];
+
 /// Refuses servers whose settings are not safe, and says which line of which to change.
 pub(super) fn check(servers: &[(String, bool)], options: &ClusterOptions) -> Result<()> {
     let (mut wrong, mut lacking) = (Vec::new(), Vec::new());
@@ -60,11 +75,16 @@ fn check_server(
     wrong: &mut Vec<String>,
 ) -> io::Result<Option<String>> {
     let mut link = Link::connect(node, &options.link)?;
-    for Rule { name, allowed, why } in RULES {
+    let is_private = options.link.tls.is_some() && !options.link.accepts_plain;
+    let tls_rules = if is_private { TLS_RULES } else { &[] };
+    for Rule { name, allowed, why } in RULES.iter().chain(tls_rules) {
         let is = setting(&mut link, name)?;
         if !allowed.contains(&is.as_str()) {
             wrong.push(format!("{node} has `{name} {is}` and needs `{name} {}`: {why}", allowed[0]));
         }
+    }
+    if is_private && options.link.login.is_some() && obeys_anybody(node, options)? {
+        wrong.push(format!("{node} obeys whoever does not log in, and needs `user default off`"));
     }
     let info = text(link.ask(cmd("CLUSTER").arg("INFO"))?)?;
     if !info.lines().any(|line| line == "cluster_slots_assigned:16384") {
@@ -81,6 +101,14 @@ fn check_server(
     Ok(None)
 }
 
+/// Whether a server does what it is told without a login.
+fn obeys_anybody(node: &str, options: &ClusterOptions) -> io::Result<bool> {
+    // What is asked is no secret.
+    let nobody = LinkOptions { login: None, accepts_plain: true, ..options.link.clone() };
+    let answer = Link::connect(node, &nobody)?.ask(&cmd("PING"))?;
+    Ok(!matches!(answer, Value::ServerError(_)))
+}
+
 fn setting(link: &mut Link, name: &str) -> io::Result<String> {
     match link.ask(cmd("CONFIG").arg("GET").arg(name))? {
         Value::ServerError(error) => {
@@ -94,7 +122,8 @@ fn setting(link: &mut Link, name: &str) -> io::Result<String> {
     }
 }
 
-fn text(answer: Value) -> io::Result<String> {
+/// An answer that is a text.
+pub(super) fn text(answer: Value) -> io::Result<String> {
     match answer {
         Value::BulkString(bytes) => String::from_utf8(bytes).map_err(io::Error::other),
         Value::VerbatimString { text, .. } | Value::SimpleString(text) => Ok(text),

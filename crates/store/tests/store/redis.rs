@@ -576,3 +576,35 @@ fn unsafe_settings_are_refused_with_the_line_to_change() {
         assert!(Instant::now() < until, "a primary without a replica is accepted");
     }
 }
+
+#[test]
+fn links_that_others_can_read_or_use_are_refused() {
+    let cluster =
+        RedisCluster::start(&RedisClusterOptions { tls: true, login: true, ..Default::default() }).unwrap();
+    let options = RedisOptions { accepts_unsafe: false, ..of(&cluster) };
+    drop(RedisStore::open(&options).unwrap());
+    let node = &cluster.nodes()[4];
+    let refused = |what: &str| match RedisStore::open(&options) {
+        Err(Error::Unsafe { wrong, may_pass: false }) => {
+            assert!(wrong.len() == 1 && wrong[0].starts_with(&format!("{node} {what}")), "{wrong:?}");
+        }
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it is accepted"),
+    };
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = free.port().to_string();
+    // Connections that there are stay as they are.
+    for (name, bad, good) in
+        [("tls-replication", "no", "yes"), ("tls-cluster", "no", "yes"), ("port", &port, "0")]
+    {
+        cluster.ask(4, &["CONFIG", "SET", name, bad]).unwrap();
+        refused(&format!("has `{name} {bad}` and needs `{name} {good}`: "));
+        cluster.ask(4, &["CONFIG", "SET", name, good]).unwrap();
+    }
+    cluster.ask(4, &["ACL", "SETUSER", "default", "on", "nopass", "+ping"]).unwrap();
+    refused("obeys whoever does not log in");
+    // Nobody else is on this network.
+    let mut accepting = options.clone();
+    accepting.cluster.link.accepts_plain = true;
+    RedisStore::open(&accepting).unwrap();
+}
