@@ -7,6 +7,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -30,6 +31,8 @@ struct Site {
     settings: String,
     /// What the crawl is called in a store that they share, if not as the site.
     store_name: Option<String>,
+    /// Further settings of a store that they share.
+    store_lines: String,
     running: Vec<Child>,
 }
 
@@ -54,7 +57,13 @@ impl Site {
             dir.join("seeds.txt"),
             dir.join("web-ca.pem")
         );
-        let site = Site { dir: dir.to_owned(), settings, store_name: None, running: Vec::new() };
+        let site = Site {
+            dir: dir.to_owned(),
+            settings,
+            store_name: None,
+            store_lines: String::new(),
+            running: Vec::new(),
+        };
         let (code, _, said) = site.run(&["ca", "--out", "ca", "--site", "lab", "a", "b"]);
         assert_eq!(code, Some(0), "{said}");
         site
@@ -77,7 +86,8 @@ impl Site {
     fn settle(&self, addresses: &[String], store: Option<&str>) {
         let called =
             self.store_name.as_ref().map(|name| format!("store-name = {name:?}\n")).unwrap_or_default();
-        let store = store.map(|url| format!("store = {url:?}\n{called}")).unwrap_or_default();
+        let store =
+            store.map(|url| format!("store = {url:?}\n{called}{}", self.store_lines)).unwrap_or_default();
         for (name, address) in NAMES.iter().zip(addresses) {
             let identity = self.dir.join("ca/agents").join(name);
             let text = format!(
@@ -214,6 +224,26 @@ fn free_address(index: u8) -> String {
     listener.local_addr().unwrap().to_string()
 }
 
+/// A cluster that is spoken to, and speaks to itself, with TLS and logins alone, where it is, and settings of agents for it. They
+/// may do what docs/redis.md says that they have to, and no more.
+fn private_cluster(dir: &Path) -> (RedisCluster, String, String) {
+    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redis.md")).unwrap();
+    let line = docs.lines().find(|line| line.starts_with("user nephila ")).unwrap();
+    let line = line.replace("user nephila ", "user agents ").replace("NEPHILA-PASSWORD", "secret");
+    assert!(line.contains("on >secret ~paris:* "), "{line}");
+    let lines = vec![line.replace("paris", "lab")];
+    let cluster = RedisCluster::start(&RedisClusterOptions { tls: true, login: true, lines }).unwrap();
+    let password = dir.join("store-password");
+    fs::write(&password, "secret\n").unwrap();
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
+    let [certificate, key, ca] = cluster.certificate_files();
+    let settings = format!(
+        "store-password = {password:?}\nstore-ca = {ca:?}\nstore-certificate = {certificate:?}\nstore-key = {key:?}\n"
+    );
+    let url = format!("rediss://agents@{}", cluster.nodes().join(","));
+    (cluster, url, settings)
+}
+
 #[test]
 fn a_crawl_goes_on_in_the_other_kind_of_store() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,8 +269,8 @@ fn a_crawl_goes_on_in_the_other_kind_of_store() {
     site.wait("a pause", |site| {
         site.status().is_some_and(|status| status["state"] == "paused" && status["in_flight"] == 0)
     });
-    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
-    let store = format!("redis://{}", cluster.nodes().join(","));
+    let (cluster, store, settings) = private_cluster(dir.path());
+    site.store_lines = settings;
     site.settle(&addresses, Some(&store));
     let (code, _, said) = site.copy("a");
     assert!(code == Some(1) && said.contains("at work"), "{said}");
@@ -273,6 +303,12 @@ fn a_crawl_goes_on_in_the_other_kind_of_store() {
     site.shows(&web.seeds()[..2]);
     let before = site.status_at_rest();
     site.stop();
+
+    // Servers have refused them nothing.
+    for number in 0..6 {
+        let refused = cluster.ask(number, &["ACL", "LOG"]).unwrap();
+        assert_eq!(format!("{refused:?}"), "array([])");
+    }
 
     site.settle(&addresses, None);
     let (code, said, error) = site.copy("b");
@@ -548,6 +584,7 @@ fn servers_on_other_machines_are_spoken_to_in_private() {
         dir: temporary.to_owned(),
         settings: "urls = [\"http://127.0.0.1:1/\"]\nallow-private = \"all\"\n".to_owned(),
         store_name: None,
+        store_lines: String::new(),
         running: Vec::new(),
     };
     assert_eq!(site.run(&["ca", "--out", "ca", "--site", "lab", "a", "b"]).0, Some(0));

@@ -14,6 +14,7 @@ mod tls;
 mod values;
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -32,16 +33,23 @@ const HEALTHY_TIME_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Keys of which one at least is in the slots of each primary.
 const KEYS_TRIED_MAX: u32 = 64;
-/// Who logs in, where that is asked.
+/// Who logs in, where that is asked: clients, servers at each other, and the lab itself.
 const USER: &str = "nephila";
+const REPLICA: &str = "replica";
+const ADMIN: &str = "admin";
 const PASSWORD: &str = "only-for-the-lab";
+/// The least that clients have to be allowed; docs/redis.md has the same.
+pub const RIGHTS: &str = "+get +hget +hmget +hgetall +lrange +lindex +set +hset +hsetnx +hincrby +hdel +rpush +lpush +ltrim +lrem +lset \
+     +unlink +eval +evalsha +script|load +wait +cluster|slots +cluster|nodes +cluster|info +info +config|get";
+/// The least that servers have to be allowed at each other.
+pub const REPLICA_RIGHTS: &str = "+psync +replconf +ping";
 
 /// How the servers of a cluster are set up.
 #[derive(Clone, Debug, Default)]
 pub struct RedisClusterOptions {
     /// Clients, replicas and the cluster bus need certificates of an authority that is made for this cluster.
     pub tls: bool,
-    /// Nobody may do anything without logging in.
+    /// Nobody may do anything without logging in, and clients no more than [`RIGHTS`] say.
     pub login: bool,
     /// Further lines of each server's configuration, which may contradict the others.
     pub lines: Vec<String>,
@@ -51,7 +59,7 @@ pub struct RedisClusterOptions {
 pub struct RedisCluster {
     servers: Vec<Server>,
     options: LinkOptions,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl RedisCluster {
@@ -59,13 +67,15 @@ impl RedisCluster {
     pub fn start(options: &RedisClusterOptions) -> anyhow::Result<RedisCluster> {
         let program = server::program()?;
         let dir = tempfile::Builder::new().prefix("nephila-redis-").tempdir()?;
-        let mut lines = options.lines.clone();
+        let mut lines = Vec::new();
         let mut link = LinkOptions::default();
         if options.login {
             link.login = Some(Login { user: USER.to_owned(), password: PASSWORD.to_owned() });
-            lines.push(format!("user {USER} on >{PASSWORD} ~* &* +@all"));
+            lines.push(format!("user {USER} on >{PASSWORD} ~* {RIGHTS}"));
+            lines.push(format!("user {REPLICA} on >{PASSWORD} {REPLICA_RIGHTS}"));
+            lines.push(format!("user {ADMIN} on >{PASSWORD} ~* &* +@all"));
             lines.push("user default off".to_owned());
-            lines.push(format!("masteruser {USER}"));
+            lines.push(format!("masteruser {REPLICA}"));
             lines.push(format!("masterauth {PASSWORD}"));
         }
         if options.tls {
@@ -73,13 +83,15 @@ impl RedisCluster {
             lines.extend(more);
             link.tls = Some(config);
         }
+        // The last of two that contradict each other holds.
+        lines.extend_from_slice(&options.lines);
         let ports = free_ports(2 * SERVERS)?;
         let mut servers = Vec::new();
         for (number, ports) in ports.chunks_exact(2).enumerate() {
             let dir = dir.path().join(number.to_string());
             servers.push(Server::start(program.clone(), dir, [ports[0], ports[1]], options.tls, &lines)?);
         }
-        let cluster = RedisCluster { servers, options: link, _dir: dir };
+        let cluster = RedisCluster { servers, options: link, dir };
         cluster.join()?;
         Ok(cluster)
     }
@@ -179,15 +191,23 @@ impl RedisCluster {
         self.servers.iter().map(Server::address).collect()
     }
 
-    /// How to talk to them.
+    /// How clients talk to them.
     pub fn link_options(&self) -> &LinkOptions {
         &self.options
     }
 
-    /// A new connection to a server.
+    /// The certificate that clients show, its key, and the authority of all certificates, where there is TLS.
+    pub fn certificate_files(&self) -> [PathBuf; 3] {
+        tls::files(self.dir.path())
+    }
+
+    /// A new connection to a server, over which everything is allowed.
     pub fn link(&self, number: usize) -> anyhow::Result<Link> {
         let node = self.servers[number].address();
-        Link::connect(&node, &self.options).with_context(|| format!("cannot connect to {node}"))
+        let admin = || Login { user: ADMIN.to_owned(), password: PASSWORD.to_owned() };
+        let options =
+            LinkOptions { login: self.options.login.as_ref().map(|_| admin()), ..self.options.clone() };
+        Link::connect(&node, &options).with_context(|| format!("cannot connect to {node}"))
     }
 
     /// Asks a server one thing, which it must not refuse.

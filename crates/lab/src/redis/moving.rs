@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 use nephila_store::redis::{Link, Value, cmd};
 
-use super::{PASSWORD, RedisCluster, USER, accepted, expect_ok, text};
+use super::{ADMIN, PASSWORD, RedisCluster, accepted, expect_ok, text};
 
 /// Keys that one command moves,
 const KEYS_AT_ONCE: usize = 20;
@@ -60,7 +60,7 @@ impl RedisCluster {
         let port = self.servers[to].ports()[0];
         migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(MOVE_TIME_MAX.as_millis() as u64);
         if self.options.login.is_some() {
-            migrate.arg("AUTH2").arg(USER).arg(PASSWORD);
+            migrate.arg("AUTH2").arg(ADMIN).arg(PASSWORD);
         }
         migrate.arg("KEYS");
         for key in keys {

@@ -9,7 +9,7 @@ use nephila_core::site::{AgentId, Beat, Member, Terms, Wishes};
 use nephila_core::time::Wall;
 use nephila_core::url::Host;
 use nephila_lab::redis::simulated::SimRedis;
-use nephila_lab::redis::{RedisCluster, RedisClusterOptions};
+use nephila_lab::redis::{REPLICA_RIGHTS, RIGHTS, RedisCluster, RedisClusterOptions};
 use nephila_store::redis::{LinkOptions, RedisLeases, RedisOptions, RedisStore, Value};
 use nephila_store::{Error, KnownState, Store};
 
@@ -607,4 +607,43 @@ fn links_that_others_can_read_or_use_are_refused() {
     let mut accepting = options.clone();
     accepting.cluster.link.accepts_plain = true;
     RedisStore::open(&accepting).unwrap();
+}
+
+/// The words between these marks in the sources of the store.
+fn named(before: &str, after: char) -> BTreeSet<String> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/redis");
+    let mut found = BTreeSet::new();
+    for file in std::fs::read_dir(dir).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        found.extend(
+            text.split(before).skip(1).filter_map(|rest| Some(rest.split_once(after)?.0.to_lowercase())),
+        );
+    }
+    found
+}
+
+#[test]
+fn the_documented_rights_are_the_commands_that_are_sent() {
+    let mut sent: BTreeSet<String> =
+        ["cmd(\"", "add(\""].iter().flat_map(|before| named(before, '"')).collect();
+    sent.extend(named("redis.call('", '\''));
+    // Whoever may not log in yet may do that, and whoever does not log in is refused this.
+    for free in ["auth", "ping"] {
+        assert!(sent.remove(free), "{free}");
+    }
+    for (command, parts) in [("script", "LOAD"), ("config", "GET"), ("cluster", "SLOTS NODES INFO")] {
+        assert!(sent.remove(command), "{command}");
+        let asked = named(&format!("cmd(\"{}\").arg(\"", command.to_uppercase()), '"');
+        let parts: BTreeSet<String> = parts.split(' ').map(str::to_lowercase).collect();
+        assert_eq!(asked, parts);
+        sent.extend(parts.iter().map(|part| format!("{command}|{part}")));
+    }
+    let allowed: BTreeSet<String> = RIGHTS.split_whitespace().map(|right| right[1..].to_owned()).collect();
+    assert_eq!(sent, allowed);
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/redis.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    for (user, rights) in [("nephila", RIGHTS), ("replica", REPLICA_RIGHTS)] {
+        let line = docs.lines().find(|line| line.starts_with(&format!("user {user} ")));
+        assert!(line.is_some_and(|line| line.ends_with(rights)), "{line:?}");
+    }
 }

@@ -15,10 +15,13 @@ use nephila_store::redis::{ClusterOptions, RedisOptions, RedisStore};
 use super::{Harness, reader};
 use crate::samples::host;
 
-/// The cluster of this process, which ends with it.
+/// The cluster of this process, which ends with it. Who logs in there has the least rights that a store needs, so that every
+/// test shows that they are enough.
 pub(crate) fn cluster() -> &'static RedisCluster {
     static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
-    CLUSTER.get_or_init(|| RedisCluster::start(&RedisClusterOptions::default()).unwrap())
+    CLUSTER.get_or_init(|| {
+        RedisCluster::start(&RedisClusterOptions { login: true, ..RedisClusterOptions::default() }).unwrap()
+    })
 }
 
 /// Only what the tests have hosts in: taking over all partitions takes a while.
