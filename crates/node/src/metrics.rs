@@ -1,8 +1,8 @@
 //! What a running agent tells Prometheus: figures of its status as text, over HTTP, at `/metrics`.
 //!
-//! No figure names a host, and none has more rows than there are kinds of what it counts, so that the text is as short for a
-//! large crawl as for a small one. docs/metrics.md documents the names. Whoever can connect can read: the operator chooses the
-//! address.
+//! No figure names a host that is crawled, and none has more rows than there are kinds of what it counts, or servers of a store
+//! that agents share, so that the text is as short for a large crawl as for a small one. docs/metrics.md documents the names.
+//! Whoever can connect can read: the operator chooses the address.
 
 use std::convert::Infallible;
 use std::fmt::{Display, Write};
@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nephila_core::agent::Status;
+use nephila_store::redis::ServerFigures;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -227,24 +228,25 @@ impl Page {
         let _ = writeln!(self.0, "{name} {value}");
     }
 
-    fn many<V: Display>(
+    fn many<R: AsRef<str>, V: Display>(
         &mut self,
         name: &str,
         kind: &str,
         about: &str,
         label: &str,
-        rows: impl IntoIterator<Item = (&'static str, V)>,
+        rows: impl IntoIterator<Item = (R, V)>,
     ) {
         let name = format!("nephila_{name}");
         self.head(&name, kind, about);
         for (row, value) in rows {
-            let _ = writeln!(self.0, "{name}{{{label}=\"{row}\"}} {value}");
+            // In quotes, and what would end them is escaped as Prometheus wants it.
+            let _ = writeln!(self.0, "{name}{{{label}={:?}}} {value}", row.as_ref());
         }
     }
 
     /// Of a store that agents share.
     fn health(&mut self, health: &Health) {
-        let Health { store, waiting, fenced, lease_left, held } = health;
+        let Health { store, waiting, fenced, lease_left, held, servers } = health;
         for (name, about, value) in [
             ("store_commits", "Commits to the store", store.commits),
             ("store_repeated_commits", "Commits sent again because their fate was unknown", store.repeated),
@@ -265,6 +267,19 @@ impl Page {
         self.one("store_waiting_tasks", "gauge", "What is not done in the store, or not confirmed", waiting);
         self.one("lease_seconds", "gauge", "What is left of the lease", lease_left.as_secs_f64());
         self.one("held_partitions", "gauge", "Partitions that this agent holds", held);
+        self.servers(servers);
+    }
+
+    /// What the servers of that store say of themselves.
+    fn servers(&mut self, servers: &[ServerFigures]) {
+        let mut rows = |name: &str, about: &str, figure: fn(&ServerFigures) -> Option<u64>| {
+            let rows = servers.iter().filter_map(|of| Some((&of.node, figure(of)?)));
+            self.many(&format!("store_server_{name}"), "gauge", about, "server", rows);
+        };
+        rows("memory_bytes", "Memory that a primary uses", |of| Some(of.memory_bytes));
+        rows("memory_max_bytes", "Memory that it may use, or 0", |of| Some(of.memory_bytes_max));
+        rows("replicas", "Replicas of it that are in step", |of| Some(of.replicas));
+        rows("lag_bytes", "What the last of these has not confirmed yet", |of| of.lag_bytes);
     }
 
     fn info(&mut self) {
@@ -408,7 +423,10 @@ mod tests {
     fn figures_are_well_formed_and_documented() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         let docs = std::fs::read_to_string(path).unwrap();
-        let text = text(&status(), Duration::ZERO, Some(Health::default()));
+        let server = ServerFigures { node: "a:1".to_owned(), lag_bytes: Some(7), ..ServerFigures::default() };
+        let health = Health { servers: vec![server], ..Health::default() };
+        let text = text(&status(), Duration::ZERO, Some(health));
+        assert!(text.contains("\nnephila_store_server_lag_bytes{server=\"a:1\"} 7\n"), "{text}");
         let mut heads = std::collections::BTreeSet::new();
         let mut name = "";
         for line in text.lines() {

@@ -18,7 +18,9 @@ use nephila_core::agent::{Action, Event, SharedAction, SharedEvent};
 use nephila_core::site::Beat;
 use nephila_core::time::Wall;
 use nephila_disk::{Disk, RealDisk};
-use nephila_store::redis::{ClusterOptions, Copies, Figures, RedisLeases, RedisOptions, RedisStore};
+use nephila_store::redis::{
+    ClusterOptions, Copies, Figures, RedisLeases, RedisOptions, RedisServers, RedisStore, ServerFigures,
+};
 use nephila_store::{Error, Result};
 
 use crate::archiving::{Archiving, Syncing};
@@ -47,6 +49,8 @@ const ROUND_DELAYS: u32 = 3;
 const BEAT_PATIENCE: Duration = Duration::from_millis(700);
 /// How long they may take to answer one.
 const BEAT_ANSWER_MAX: Duration = Duration::from_millis(500);
+/// How often servers are asked how they fare, if somebody wants to know.
+const WATCH_EVERY: Duration = Duration::from_secs(10);
 
 /// What the thread of the store is asked to do.
 enum Asked {
@@ -67,7 +71,7 @@ pub(crate) enum Said {
 }
 
 /// How the store fares that agents share, for Prometheus.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Health {
     /// What the store says.
     pub store: Figures,
@@ -79,12 +83,17 @@ pub struct Health {
     pub lease_left: Duration,
     /// Partitions that it holds.
     pub held: usize,
+    /// What its servers said last.
+    pub servers: Vec<ServerFigures>,
 }
 
 /// See the module's documentation.
 pub(crate) struct SharedStore {
     options: RedisOptions,
     health: Arc<Mutex<Health>>,
+    servers: Arc<Mutex<Vec<ServerFigures>>>,
+    /// Ends who watches them when it is dropped.
+    watching: Option<Sender<()>>,
     fenced: u64,
     asked: Sender<Asked>,
     beats: Sender<Box<Beat>>,
@@ -173,7 +182,34 @@ impl SharedStore {
                 said(Said::Failed(error));
             }
         })?;
-        Ok(SharedStore { options, health, fenced: 0, asked, beats, archives, thread })
+        let (servers, watching) = (Arc::default(), None);
+        let mut shared =
+            SharedStore { options, health, servers, watching, fenced: 0, asked, beats, archives, thread };
+        if config.metrics.is_some() {
+            shared.watch()?;
+        }
+        Ok(shared)
+    }
+
+    /// Starts to ask the servers how they fare.
+    fn watch(&mut self) -> std::result::Result<(), WriteError> {
+        let (watching, ended) = channel();
+        self.watching = Some(watching);
+        let (cluster, said) = (self.options.cluster.clone(), Arc::clone(&self.servers));
+        spawn("servers", move || {
+            let mut servers = None;
+            loop {
+                if servers.is_none() {
+                    servers = RedisServers::open(cluster.clone()).ok();
+                }
+                let figures = servers.as_mut().map(RedisServers::look).unwrap_or_default();
+                *said.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+                if ended.recv_timeout(WATCH_EVERY) == Err(RecvTimeoutError::Disconnected) {
+                    return;
+                }
+            }
+        })
+        .map(drop)
     }
 
     /// Begins to do what is asked of the store, when it is so late by the calendar of the site.
@@ -205,8 +241,9 @@ impl SharedStore {
 
     /// How it fares, but for what the agent knows.
     pub(crate) fn health(&self) -> Health {
-        let health = *self.health.lock().unwrap_or_else(PoisonError::into_inner);
-        Health { fenced: self.fenced, ..health }
+        let health = self.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Health { fenced: self.fenced, servers, ..health }
     }
 
     /// How it is asked about what it holds.
@@ -217,7 +254,7 @@ impl SharedStore {
     /// Finishes the archive and ends the threads.
     pub(crate) fn finish(self) {
         self.archives.into_iter().for_each(Archiving::finish);
-        drop((self.asked, self.beats));
+        drop((self.asked, self.beats, self.watching));
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
         }

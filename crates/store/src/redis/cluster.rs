@@ -506,7 +506,7 @@ impl Cluster {
 
     /// Asks one server after another who serves what. Each time another one is the first: one that does not answer is not
     /// waited for again and again, and one that has not heard of a change is not believed for long.
-    fn refresh(&mut self) -> Result<()> {
+    pub(super) fn refresh(&mut self) -> Result<()> {
         let mut last = Error::Unavailable { what: "no server is named", seconds: 0 };
         let count = self.nodes.len();
         for _ in 0..count {

@@ -25,6 +25,7 @@ mod leases;
 mod link;
 mod looking_back;
 mod safety;
+mod servers;
 mod settling;
 mod taking;
 mod values;
@@ -58,6 +59,7 @@ pub use self::cluster::{ClusterOptions, Figures};
 pub use self::copying::{Copies, CopyNote, RedisCopy};
 pub use self::leases::{RedisLeases, SWAP};
 pub use self::link::{Link, LinkOptions, Login, Wire, World};
+pub use self::servers::{RedisServers, ServerFigures};
 pub use redis::{Cmd, Value, cmd};
 
 /// Hosts whose records are kept here, too.

@@ -10,7 +10,9 @@ use nephila_core::time::Wall;
 use nephila_core::url::Host;
 use nephila_lab::redis::simulated::SimRedis;
 use nephila_lab::redis::{REPLICA_RIGHTS, RIGHTS, RedisCluster, RedisClusterOptions};
-use nephila_store::redis::{LinkOptions, RedisLeases, RedisOptions, RedisStore, Value};
+use nephila_store::redis::{
+    LinkOptions, RedisLeases, RedisOptions, RedisServers, RedisStore, ServerFigures, Value,
+};
 use nephila_store::{Error, KnownState, Store};
 
 use crate::contract::redis::{cluster, options};
@@ -607,6 +609,31 @@ fn links_that_others_can_read_or_use_are_refused() {
     let mut accepting = options.clone();
     accepting.cluster.link.accepts_plain = true;
     RedisStore::open(&accepting).unwrap();
+}
+
+#[test]
+fn primaries_say_how_they_fare() {
+    let mut cluster =
+        RedisCluster::start(&RedisClusterOptions { login: true, ..Default::default() }).unwrap();
+    let mut servers = RedisServers::open(of(&cluster).cluster).unwrap();
+    let primary = cluster.primary_of(0).unwrap();
+    cluster.ask(primary, &["CONFIG", "SET", "maxmemory", "500mb"]).unwrap();
+    let node = cluster.nodes()[primary].clone();
+    let figures = servers.look();
+    assert_eq!(figures.len(), 3, "{figures:?}");
+    for of in &figures {
+        let bytes_max = if of.node == node { 500 << 20 } else { 0 };
+        assert!(of.memory_bytes > 100_000 && of.memory_bytes_max == bytes_max, "{of:?}");
+        assert!(of.replicas == 1 && of.lag_bytes.is_some(), "{of:?}");
+    }
+    cluster.kill(primary + 3).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    let is_alone = |of: &ServerFigures| of.node == node && (of.replicas, of.lag_bytes) == (0, None);
+    while !servers.look().iter().any(is_alone) {
+        assert!(Instant::now() < until, "{:?}", servers.look());
+    }
+    cluster.kill(primary).unwrap();
+    assert_eq!(servers.look().len(), 2);
 }
 
 /// The words between these marks in the sources of the store.
