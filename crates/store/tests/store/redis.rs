@@ -674,3 +674,71 @@ fn the_documented_rights_are_the_commands_that_are_sent() {
         assert!(line.is_some_and(|line| line.ends_with(rights)), "{line:?}");
     }
 }
+
+#[test]
+fn a_replica_that_was_away_for_long_gets_all_again() {
+    let lines = ["repl-backlog-size 16kb", "cluster-allow-replica-migration no"].map(str::to_owned).into();
+    let mut cluster =
+        RedisCluster::start(&RedisClusterOptions { lines, ..RedisClusterOptions::default() }).unwrap();
+    // The primary has another replica, so that what is written meanwhile can be acknowledged.
+    let slot = partition_of(&host("a.example"));
+    let primary = cluster.primary_of(slot).unwrap();
+    let [stays, leaves] = [primary + 3, (primary + 1) % 3 + 3];
+    let Value::BulkString(id) = cluster.ask(primary, &["CLUSTER", "MYID"]).unwrap() else {
+        panic!("it has no name")
+    };
+    cluster.ask(leaves, &["CLUSTER", "REPLICATE", std::str::from_utf8(&id).unwrap()]).unwrap();
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < until, "{what} has not come about");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let in_step = |cluster: &RedisCluster| {
+        cluster.info(primary, "replication").unwrap().matches("state=online").count()
+    };
+    wait("two replicas", &|| in_step(&cluster) == 2);
+    let full_syncs = |cluster: &RedisCluster| -> u64 {
+        let stats = cluster.info(primary, "stats").unwrap();
+        stats.lines().find_map(|line| line.strip_prefix("sync_full:")?.parse().ok()).unwrap()
+    };
+
+    let mut options = RedisOptions { partitions: vec![slot], ..of(&cluster) };
+    options.cluster.patience = Duration::from_secs(20);
+    let mut store = RedisStore::open(&options).unwrap();
+    offer(&mut store, (0..2_000).map(page));
+    let before = full_syncs(&cluster);
+    let mut is_back = false;
+    let acknowledged = settle_all(&mut store, |settled| match settled {
+        100 => cluster.kill(leaves).unwrap(),
+        // A page is some hundred bytes, so that what it has missed is far longer than what is kept for it.
+        1_000 => {
+            assert_eq!(full_syncs(&cluster), before);
+            cluster.restart(leaves).unwrap();
+        }
+        // Commits go on while it is sent all that there is.
+        1_001..2_000 if !is_back => {
+            is_back = full_syncs(&cluster) > before && in_step(&cluster) == 2;
+            // On a slow machine there would be no pages left.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        _ => {}
+    });
+    assert_eq!(acknowledged.len(), 2_000);
+    wait("a replica that is back", &|| full_syncs(&cluster) > before && in_step(&cluster) == 2);
+
+    // What is acknowledged from now on, the one that was away has.
+    cluster.kill(stays).unwrap();
+    offer(&mut store, (2_000..2_100).map(page));
+    cluster.kill(primary).unwrap();
+    wait("a new primary", &|| cluster.primary_of(slot).is_ok_and(|number| number == leaves));
+    drop(store);
+    cluster.restart(stays).unwrap();
+    let mut again = RedisStore::open(&options).unwrap();
+    assert_eq!((again.stored().known, again.stored().queued), (2_100, 100));
+    for url in acknowledged {
+        let known = again.look_up(&self::url(&url)).unwrap().unwrap();
+        assert!(matches!(known.state, KnownState::Settled(_)), "{url}");
+    }
+}
