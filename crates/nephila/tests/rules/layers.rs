@@ -31,6 +31,7 @@ const CORE_USES: &[&str] = &[
     "quick-xml",
     "regex",
     "serde",
+    "serde_bytes",
     "thiserror",
     "url",
     "xxhash-rust",
