@@ -181,16 +181,16 @@ fn site_commands() -> [Command; 5] {
         )
         .arg(option("agents", "N", "Agents that begin the site [default: 8]"))
         .arg(option("hosts", "N", "Hosts [default: 100]"))
-        .arg(option("pages", "N", "Pages a host [default: 500]"))
+        .arg(option("pages", "N", "Pages a host [default: 500, and 150 with --takeover]"))
         .arg(option(
             "seconds",
             "N",
-            "How long there are faults, and about how long the crawl takes [default: 1800]",
+            "How long there are faults, and about how long the crawl takes [default: 1800, and 600 with --takeover]",
         ))
         .arg(option(
             "kill-every",
             "SECONDS",
-            "How often one is killed; it is back 3 to 15 s later [default: 5]",
+            "How often one is killed; it is back 3 to 15 s later [default: 5; with --takeover 50, and back 35 s later]",
         ))
         .arg(option("back-after", "SECONDS", "After how long it is back instead"))
         .arg(option(
@@ -206,6 +206,11 @@ fn site_commands() -> [Command; 5] {
             "How often a primary of the store is killed; it is back 5 s later [default: 20, and 7 with --regardless]",
         ))
         .arg(flag("regardless", "Kill primaries whether or not their replicas are in step"))
+        .arg(
+            flag("takeover", "With --store redis: kill agents and nothing else, and measure how soon others ask their hosts")
+                .requires("store")
+                .conflicts_with_all(["join", "lose", "time-out", "regardless", "stop-every", "primary-every"]),
+        )
         .arg(
             flag("lose", "One is lost with its disk when a third of the time has passed, and forgotten")
                 .conflicts_with("join"),
@@ -456,7 +461,8 @@ fn experiment(name: &str, matches: &ArgMatches) -> Result<Outcome, Failure> {
 }
 
 fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failure> {
-    let default = ChaosOptions::default();
+    let takeover = matches.get_flag("takeover");
+    let default = if takeover { ChaosOptions::takeover() } else { ChaosOptions::default() };
     let span = |name: &str, default: Duration| {
         matches.get_one::<String>(name).map_or(Ok(default), |word| seconds(name, word))
     };
@@ -480,6 +486,7 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         lose: matches.get_flag("lose"),
         times_out: matches.get_flag("time-out"),
         servers: shares_store(matches).then_some(servers),
+        takeover,
     })
 }
 

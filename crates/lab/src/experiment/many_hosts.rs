@@ -13,7 +13,7 @@ use super::{
     process::{Processors, cpu, rss_bytes},
     serve,
 };
-use crate::web::{PageBytes, Web, WebConfig, plan::Host};
+use crate::web::{Latest, PageBytes, Web, WebConfig, plan::Host};
 
 const EXPERIMENT: &str = "many-hosts";
 /// The mean period of a host may be so much longer than its delay and its response time.
@@ -120,15 +120,15 @@ fn measure(
     let mut running = crawler.start()?;
     watch(setup, &mut running, &web, options.warm_up * part.delay)?;
     setup.say(format!("measuring for {:?}", options.periods * part.delay));
-    let (from, cpu_from, asked_from, arrivals_from) =
-        (Instant::now(), cpu(running.id())?, web.seen().requests, web.arrivals());
+    let (from, cpu_from, asked_from, latest_from) =
+        (Instant::now(), cpu(running.id())?, web.seen().requests, web.latest());
     watch(setup, &mut running, &web, options.periods * part.delay)?;
     let measured = Measured {
         took: from.elapsed(),
         cpu: cpu(running.id())? - cpu_from,
         requests: web.seen().requests - asked_from,
         memory_bytes: rss_bytes(running.id())?,
-        lateness: lateness(&web, part.delay, [&arrivals_from, &web.arrivals()]),
+        lateness: lateness(&web, part.delay, [&latest_from, &web.latest()]),
     };
     drop(running);
     report(part, &web, &measured, outcome);
@@ -146,14 +146,14 @@ struct Measured {
 }
 
 /// How much later than it could each host was asked on average; for ever, if it was not asked again.
-fn lateness(web: &Web, delay: Duration, at: [&HashMap<u64, (u64, u64)>; 2]) -> Vec<f64> {
+fn lateness(web: &Web, delay: Duration, at: [&HashMap<u64, Latest>; 2]) -> Vec<f64> {
     let late = |host: Host<'_>| {
-        let [first, last] = at.map(|arrivals| arrivals.get(&host.key()).copied().unwrap_or_default());
-        let times = last.0 - first.0;
-        if first.0 == 0 || times == 0 {
+        let [first, last] = at.map(|latest| latest.get(&host.key()).copied().unwrap_or_default());
+        let times = last.requests - first.requests;
+        if first.requests == 0 || times == 0 {
             return f64::INFINITY;
         }
-        let mean_s = (last.1 - first.1) as f64 / 1e9 / times as f64;
+        let mean_s = (last.arrived - first.arrived) as f64 / 1e9 / times as f64;
         mean_s / (delay + host.latency()).as_secs_f64() - 1.0
     };
     let mut lateness: Vec<f64> = web.plan().hosts().map(late).collect();

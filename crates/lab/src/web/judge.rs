@@ -12,6 +12,7 @@ use std::{collections::HashMap, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    Latest,
     plan::{Offence, Rule},
     reply::RobotsSays,
 };
@@ -148,6 +149,14 @@ pub struct HostSeen {
     not_before: u64,
     crawl_delay: u64,
     robots: [RobotsState; 2],
+}
+
+impl HostSeen {
+    /// Its latest exchange.
+    pub(super) fn latest(&self) -> Latest {
+        let ended = self.last_end.filter(|_| self.open == 0);
+        Latest { requests: self.requests, arrived: self.last_arrival, ended }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -280,6 +280,17 @@ pub struct Seen {
     pub connections: judge::Connections,
 }
 
+/// A host's latest exchange. Times are nanoseconds of the web's clock ([`Web::now`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Latest {
+    /// How many requests the host has had.
+    pub requests: u64,
+    /// When the last of them arrived.
+    pub arrived: u64,
+    /// When its answer ended: just before the last write, and at its arrival if nothing was written. Nothing while it goes on.
+    pub ended: Option<u64>,
+}
+
 /// A web that is being served, until it is dropped or [shut down](Web::shutdown).
 #[derive(Debug)]
 pub struct Web {
@@ -366,11 +377,15 @@ impl Web {
         }
     }
 
-    /// How many requests each host has had and when the last of them arrived, in nanoseconds, by [`plan::Host::key`].
-    pub fn arrivals(&self) -> HashMap<u64, (u64, u64)> {
+    /// What was last asked of each host that was asked anything, by [`plan::Host::key`].
+    pub fn latest(&self) -> HashMap<u64, Latest> {
         self.catch_up();
-        let judge = self.server.judge();
-        judge.hosts.iter().map(|(key, host)| (*key, (host.requests, host.last_arrival))).collect()
+        self.server.judge().hosts.iter().map(|(key, host)| (*key, host.latest())).collect()
+    }
+
+    /// What the web's clock shows, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.server.now()
     }
 
     /// Makes the judge, and whatever answers differently the second time, forget all that was asked.

@@ -38,12 +38,12 @@ pub(super) fn faults(options: &ChaosOptions) -> Vec<(Duration, Fault)> {
     for number in 0.. {
         // In the middle of each period, and over before the end.
         let at = options.stop_every * number + options.stop_every.saturating_sub(options.stop_for) / 2;
-        if at + options.stop_for >= span || options.times_out {
+        if at + options.stop_for >= span || !options.stops() {
             break;
         }
         faults.push((at, Fault::Stop { lasts: options.stop_for }));
     }
-    if let Some(servers) = &options.servers {
+    if let Some(servers) = options.servers.as_ref().filter(|_| !options.takeover) {
         let times = (1..).map(|number| servers.kill_every * number).take_while(|at| *at < span);
         faults.extend(times.map(|at| (at, Fault::KillPrimary)));
     }
@@ -78,5 +78,20 @@ mod tests {
             }
         }
         assert_ne!(all, faults(&ChaosOptions { seed: 2, ..options }));
+    }
+
+    #[test]
+    fn nothing_else_happens_while_hosts_are_taken_over() {
+        let options =
+            ChaosOptions { servers: Some(super::super::ServerFaults::default()), ..ChaosOptions::takeover() };
+        let all = faults(&options);
+        assert!(all.len() >= 10, "{all:?}");
+        let until_back = |fault: &Fault| match fault {
+            Fault::Kill { back_after } => *back_after,
+            other => panic!("{other:?}"),
+        };
+        for pair in all.windows(2) {
+            assert!(pair[0].0 + until_back(&pair[0].1) < pair[1].0, "{pair:?}");
+        }
     }
 }

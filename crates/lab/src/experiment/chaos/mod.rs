@@ -4,11 +4,12 @@
 mod faults;
 mod lost;
 mod servers;
+mod takeover;
 mod witness;
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use nephila_node::{control::Request, directory};
 use rustix::process::Signal;
 
@@ -17,6 +18,7 @@ use self::{
     faults::{Fault, faults},
     lost::Lost,
     servers::Servers,
+    takeover::Takeover,
     witness::Witness,
 };
 use super::{
@@ -38,6 +40,15 @@ const AWAY: Duration = Duration::from_secs(60);
 /// and so long after that nothing is fetched twice any more but for what was in flight in a kill.
 const OVERLAP_ENDS: Duration = Duration::from_secs(10);
 const LATENCY_MS: (u32, u32) = (5, 15);
+/// What this experiment has of its own where hosts are taken over: each has an address to itself, since one that is shared has
+/// other waits besides,
+const TAKEOVER_KINDS: &str = "plain";
+/// and they take up to this part of the delay to answer, so that requests are in flight whenever an agent is killed.
+const TAKEOVER_LATENCY: f64 = 0.75;
+/// How long a request may take where agents share a store, whose hosts are left alone for so long if one may be in flight.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+/// The same where hosts are taken over: so much longer than what is allowed for the others that neither kind passes as the other.
+const TAKEOVER_REQUEST_TIME_MAX: Duration = Duration::from_secs(15);
 const PAGE_BYTES: u32 = 8_000;
 /// Small, so that kills hit files that are just being rolled.
 const WARC_BYTES: &str = "1MB";
@@ -84,6 +95,9 @@ pub struct ChaosOptions {
     pub times_out: bool,
     /// The agents share a store in a Redis Cluster, and this happens to its servers.
     pub servers: Option<ServerFaults>,
+    /// Nothing happens but that agents are killed, so seldom that others have taken over all hosts of one before it is back: how
+    /// soon is judged. They have to share a store.
+    pub takeover: bool,
 }
 
 impl Default for ChaosOptions {
@@ -103,15 +117,62 @@ impl Default for ChaosOptions {
             lose: false,
             times_out: false,
             servers: None,
+            takeover: false,
         }
     }
 }
 
 impl ChaosOptions {
+    /// As far apart as it takes to see how hosts are taken over.
+    pub fn takeover() -> ChaosOptions {
+        let seconds = Duration::from_secs;
+        ChaosOptions {
+            pages: 150,
+            seconds: 600,
+            kill_every: seconds(50),
+            back_after: (seconds(35), seconds(35)),
+            takeover: true,
+            ..ChaosOptions::default()
+        }
+    }
+
+    /// Whether agents are stopped for a while.
+    fn stops(&self) -> bool {
+        !self.times_out && !self.takeover
+    }
+
+    /// How long a request may take.
+    fn limit(&self) -> Duration {
+        if self.takeover { TAKEOVER_REQUEST_TIME_MAX } else { REQUEST_TIME_MAX }
+    }
+
+    fn web(&self) -> anyhow::Result<WebConfig> {
+        let delay_ms = self.delay().as_millis() as u64;
+        let (kinds, latency_ms) = match self.takeover {
+            true => (TAKEOVER_KINDS, (LATENCY_MS.0, (delay_ms as f64 * TAKEOVER_LATENCY) as u32)),
+            false => (KINDS, LATENCY_MS),
+        };
+        Ok(WebConfig {
+            seed: self.seed,
+            hosts: self.hosts,
+            pages: self.pages,
+            kinds: kinds.parse()?,
+            latency_ms,
+            page_bytes: PageBytes::Fixed(PAGE_BYTES),
+            delay_ms,
+            ip_delay_ms: 0,
+            ..WebConfig::default()
+        })
+    }
+
     /// The delay between requests to a host with which the crawl takes about as long as there are faults.
     fn delay(&self) -> Duration {
+        if self.takeover {
+            // Even hosts that answer at once have pages left then.
+            return Duration::from_millis(self.seconds * 1_000 / u64::from(self.pages.max(1)));
+        }
         let down = (self.back_after.0 + self.back_after.1).div_f64(2.0).div_duration_f64(self.kill_every);
-        let stopped = if self.times_out { 0.0 } else { self.stop_for.div_duration_f64(self.stop_every) };
+        let stopped = if self.stops() { self.stop_for.div_duration_f64(self.stop_every) } else { 0.0 };
         // Where faults come faster than agents come back, some hit nobody.
         let share = 1.0 - ((down + stopped) / self.agents as f64).min(0.7);
         let page = Duration::from_secs(self.seconds).mul_f64(share) / self.pages.max(1);
@@ -124,18 +185,7 @@ impl ChaosOptions {
 /// fetched again, and no host notices.
 pub fn chaos(setup: &Setup, options: &ChaosOptions) -> anyhow::Result<Outcome> {
     let place = setup.place()?;
-    let delay = options.delay();
-    let web = serve(WebConfig {
-        seed: options.seed,
-        hosts: options.hosts,
-        pages: options.pages,
-        kinds: KINDS.parse()?,
-        latency_ms: LATENCY_MS,
-        page_bytes: PageBytes::Fixed(PAGE_BYTES),
-        delay_ms: delay.as_millis() as u64,
-        ip_delay_ms: 0,
-        ..WebConfig::default()
-    })?;
+    let web = serve(options.web()?)?;
     let servers = options.servers.as_ref().map(Servers::start).transpose()?;
     let mut chaos = Chaos::new(setup, options, &place, &web, servers)?;
     chaos.begin()?;
@@ -170,6 +220,8 @@ struct Chaos<'a> {
     agents: Agents,
     /// The store that they share, if they do.
     servers: Option<Servers>,
+    /// How hosts are taken over, if that is judged.
+    takeover: Option<Takeover>,
     witness: Witness,
     /// Says whom a fault hits.
     mix: Mix,
@@ -203,7 +255,18 @@ impl<'a> Chaos<'a> {
         if options.times_out {
             settings += &format!("forget-after = {:?}\n", show(FORGET_AFTER));
         }
-        settings += &servers.as_ref().map(Servers::settings).unwrap_or_default();
+        if let Some(servers) = &servers {
+            settings += &servers.settings();
+            settings += &format!("request-timeout = {:?}\n", show(options.limit()));
+        }
+        let takeover = options.takeover.then(|| Takeover::new(options.delay(), options.limit()));
+        if let Some(takeover) = &takeover {
+            ensure!(servers.is_some(), "only agents that share a store take over hosts of one that is away");
+            let (back, most) = (options.back_after.0, takeover.most());
+            ensure!(back >= most, "an agent that is back after {back:?} is back before {most:?} have passed");
+            // The delay is to be the same for hosts that answer at once and for those that do not.
+            settings += "slow-factor = 0\n";
+        }
         let count = options.agents + usize::from(options.join);
         let agents = Agents::new(setup, place.path(), web, (options.agents, count), &settings)?;
         Ok(Chaos {
@@ -212,6 +275,7 @@ impl<'a> Chaos<'a> {
             web,
             agents,
             servers,
+            takeover,
             witness: Witness::new(count),
             mix: Mix::new(&[options.seed, 0xc4a1]),
             reliefs: Vec::new(),
@@ -258,14 +322,23 @@ impl<'a> Chaos<'a> {
             self.relieve()?;
             self.tell_of_loss();
             self.note_overlap(now);
-            if let Some(servers) = &mut self.servers {
-                servers.tend(self.web)?;
-            }
+            self.tend()?;
             self.ended_by_themselves.extend(self.agents.ended()?);
             if self.said.elapsed() >= SAY_EVERY {
                 self.say_how_things_are();
             }
             std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// What is to be done and looked at all the time.
+    fn tend(&mut self) -> anyhow::Result<()> {
+        if let Some(servers) = &mut self.servers {
+            servers.tend()?;
+        }
+        if let Some(takeover) = &mut self.takeover {
+            takeover.look(self.web);
         }
         Ok(())
     }
@@ -326,21 +399,12 @@ impl<'a> Chaos<'a> {
         };
         let (lasts, relief) = match fault {
             Fault::Kill { back_after } => {
-                let hit = self.agents.kill(index)?;
-                self.kills += u32::from(hit);
-                self.in_vain += u32::from(!hit);
-                match &mut self.servers {
-                    Some(servers) => servers.killed(&self.agents.list[index], self.web),
-                    None => self.witness.look(index, &self.agents.list[index], self.web)?,
-                }
+                self.kill(index)?;
                 (back_after, Relief::Start)
             }
             Fault::Stop { lasts } => {
                 self.signal(index, Signal::STOP)?;
                 self.stops += 1;
-                if let Some(servers) = &mut self.servers {
-                    servers.disturbed();
-                }
                 (lasts, Relief::Continue)
             }
             Fault::Lose => {
@@ -366,13 +430,40 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
+    fn kill(&mut self, index: usize) -> anyhow::Result<()> {
+        if self.takeover.is_some() {
+            self.look_at_store();
+        }
+        let at = self.web.now();
+        let hit = self.agents.kill(index)?;
+        self.kills += u32::from(hit);
+        self.in_vain += u32::from(!hit);
+        let agent = &self.agents.list[index];
+        match (&self.servers, &mut self.takeover) {
+            (None, _) => self.witness.look(index, agent, self.web)?,
+            (Some(servers), Some(takeover)) => {
+                if let Some(held) = servers.held_by(agent) {
+                    takeover.killed(held, at, self.web);
+                }
+            }
+            (Some(_), None) => {}
+        }
+        Ok(())
+    }
+
     /// Looks at what the store holds, and then kills a primary of it.
     fn kill_primary(&mut self) -> anyhow::Result<()> {
-        let Some(servers) = &mut self.servers else { return Ok(()) };
-        if let Some(seen) = servers.read(&self.agents.list, self.web) {
+        self.look_at_store();
+        self.servers.as_mut().map_or(Ok(()), |servers| servers.kill_primary(&mut self.mix))
+    }
+
+    /// Looks at what the store holds, if it can be read now.
+    fn look_at_store(&mut self) {
+        if let Some(seen) =
+            self.servers.as_mut().and_then(|servers| servers.read(&self.agents.list, self.web))
+        {
             self.witness.look_at_store(seen, self.web);
         }
-        servers.kill_primary(&mut self.mix)
     }
 
     fn signal(&self, index: usize, signal: Signal) -> anyhow::Result<()> {
@@ -384,10 +475,6 @@ impl<'a> Chaos<'a> {
         let (due, later) = std::mem::take(&mut self.reliefs).into_iter().partition(|(at, ..)| *at <= now);
         self.reliefs = later;
         for (_, index, relief) in due {
-            if let Some(servers) = &mut self.servers {
-                // Whoever is back takes over again what others have just taken over.
-                servers.disturbed();
-            }
             match relief {
                 Relief::Start => self.agents.start(index)?,
                 Relief::Continue => self.signal(index, Signal::CONT)?,
@@ -404,9 +491,7 @@ impl<'a> Chaos<'a> {
         let mut why = String::new();
         while looks < LOOKS && Instant::now() < until && self.ended_by_themselves.is_empty() {
             self.tell_of_loss();
-            if let Some(servers) = &mut self.servers {
-                servers.tend(self.web)?;
-            }
+            self.tend()?;
             match self.agents.unfinished() {
                 None => looks += 1,
                 Some(unfinished) => (looks, why) = (0, unfinished),
@@ -435,9 +520,13 @@ impl<'a> Chaos<'a> {
                 let seen = servers.read(&self.agents.list, self.web).context("the store cannot be read")?;
                 self.witness.look_at_store(seen, self.web);
                 self.witness.look_at_archives(&self.agents.list);
-                servers.report(self.options.delay(), outcome);
+                servers.report(outcome);
             }
             None => self.witness.look_again(&self.agents.list, self.web)?,
+        }
+        if let Some(takeover) = &self.takeover {
+            takeover.report(outcome);
+            outcome.none("kills that found no agent running", u64::from(self.in_vain), &[]);
         }
         let verdict = self.web.verdict();
         let (last, all) = (self.requests_at_last, verdict.requests);

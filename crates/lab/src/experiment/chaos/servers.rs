@@ -1,14 +1,14 @@
 //! The store that the agents share, in six servers: what happens to these, and what is seen of the site from there.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
 use nephila_core::{
     assign::partition_of,
     record::Record,
-    site::{AgentId, Leases},
+    site::{AgentId, Leases, Partitions},
     url::Host,
 };
 use nephila_node::directory::Recorded;
@@ -25,13 +25,7 @@ use crate::{
 
 /// What the crawl is called there.
 const NAME: &str = "chaos";
-/// How long a request may take at most: hosts that may be asked by an agent that is gone are left alone for so long.
-const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
-/// How soon hosts of a dead agent have to be asked again, beyond their delay and that time.
-const AGAIN_MAX: Duration = Duration::from_secs(10);
-/// How long nothing else must happen meanwhile for that to be fair.
-const UNDISTURBED: Duration = Duration::from_secs(25);
-/// How often the leases and the web are looked at.
+/// How often the leases and the cluster are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often it is tried to read all that the store holds.
 const TRIES_MAX: u32 = 40;
@@ -54,14 +48,6 @@ impl Default for ServerFaults {
     }
 }
 
-/// A host of an agent that is gone.
-struct Orphan {
-    since: Instant,
-    /// Requests that it had had.
-    requests: u64,
-    is_disturbed: bool,
-}
-
 /// See the module's documentation.
 pub(super) struct Servers {
     faults: ServerFaults,
@@ -77,10 +63,6 @@ pub(super) struct Servers {
     kills: u32,
     /// Leases that were ended by others.
     fenced: u32,
-    orphans: HashMap<u64, Orphan>,
-    /// How long it took until they were asked again: all, and those that nothing else has delayed.
-    again: Vec<Duration>,
-    again_undisturbed: Vec<Duration>,
 }
 
 impl Servers {
@@ -109,17 +91,13 @@ impl Servers {
             down: Vec::new(),
             kills: 0,
             fenced: 0,
-            orphans: HashMap::new(),
-            again: Vec::new(),
-            again_undisturbed: Vec::new(),
         })
     }
 
     /// What agents have to be told, in TOML.
     pub(super) fn settings(&self) -> String {
         let nodes = self.cluster.nodes().join(",");
-        let limit = REQUEST_TIME_MAX.as_secs();
-        format!("store = \"redis://{nodes}\"\nstore-name = {NAME:?}\nrequest-timeout = \"{limit}s\"\n")
+        format!("store = \"redis://{nodes}\"\nstore-name = {NAME:?}\n")
     }
 
     /// Whether a server is down or about to be.
@@ -130,7 +108,6 @@ impl Servers {
     /// Has a primary killed, at once or when its replica is in step.
     pub(super) fn kill_primary(&mut self, mix: &mut Mix) -> anyhow::Result<()> {
         self.wants_kill = true;
-        self.disturbed();
         self.kill_if_possible(mix)
     }
 
@@ -152,8 +129,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Starts servers again, and looks at who is alive and at what is asked.
-    pub(super) fn tend(&mut self, web: &Web) -> anyhow::Result<()> {
+    /// Starts servers again, and looks at who is alive.
+    pub(super) fn tend(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let (back, down) = std::mem::take(&mut self.down).into_iter().partition(|(at, _)| *at <= now);
         self.down = down;
@@ -167,7 +144,6 @@ impl Servers {
         let kills = u64::from(self.kills);
         self.kill_if_possible(&mut Mix::new(&[kills, 0xc4a2]))?;
         self.look_at_leases();
-        self.look_for_orphans(web);
         Ok(())
     }
 
@@ -182,44 +158,10 @@ impl Servers {
         self.leases = leases;
     }
 
-    fn look_for_orphans(&mut self, web: &Web) {
-        if self.orphans.is_empty() {
-            return;
-        }
-        let arrivals = web.arrivals();
-        for (_, orphan) in self.orphans.extract_if(|key, orphan| {
-            arrivals.get(key).is_some_and(|(requests, _)| *requests > orphan.requests)
-        }) {
-            let took = orphan.since.elapsed();
-            self.again.push(took);
-            if !orphan.is_disturbed {
-                self.again_undisturbed.push(took);
-            }
-        }
-    }
-
-    /// An agent was killed: its hosts are others' from now on, or its own when it is back.
-    pub(super) fn killed(&mut self, agent: &Agent, web: &Web) {
-        self.disturbed();
-        let id = Recorded::load(&agent.out).ok().and_then(|recorded| recorded.agent);
-        let Some(lease) = id.and_then(|id| self.leases.get(id)) else { return };
-        let arrivals = web.arrivals();
-        for host in web.plan().hosts() {
-            let is_its =
-                Host::parse(&host.name()).is_some_and(|name| lease.held.contains(partition_of(&name)));
-            let (requests, _) = arrivals.get(&host.key()).copied().unwrap_or_default();
-            if is_its {
-                let orphan = Orphan { since: Instant::now(), requests, is_disturbed: false };
-                self.orphans.insert(host.key(), orphan);
-            }
-        }
-    }
-
-    /// Something else happens that may delay what was begun.
-    pub(super) fn disturbed(&mut self) {
-        for orphan in self.orphans.values_mut().filter(|orphan| orphan.since.elapsed() < UNDISTURBED) {
-            orphan.is_disturbed = true;
-        }
+    /// The partitions that an agent held at the last look.
+    pub(super) fn held_by(&self, agent: &Agent) -> Option<&Partitions> {
+        let id = Recorded::load(&agent.out).ok()?.agent?;
+        self.leases.get(id).map(|lease| &lease.held)
     }
 
     /// All that the store holds of the web's hosts and the replicas have, by the agent that has archived it. Nothing if it cannot
@@ -258,31 +200,9 @@ impl Servers {
     }
 
     /// Adds what was seen.
-    pub(super) fn report(&self, delay: Duration, outcome: &mut Outcome) {
+    pub(super) fn report(&self, outcome: &mut Outcome) {
         outcome.bar("agents that were fenced", "> 0", self.fenced, self.fenced > 0);
         outcome.figure("fenced", self.fenced);
         outcome.figure("primaries_killed", self.kills);
-        let limit = delay + REQUEST_TIME_MAX + REQUEST_TIME_MAX / 40;
-        for (name, times) in [("all", &self.again), ("undisturbed", &self.again_undisturbed)] {
-            let mut times: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
-            times.sort_by(f64::total_cmp);
-            let at =
-                |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len().max(1) - 1));
-            outcome.figure(&format!("hosts_of_dead_agents_{name}"), times.len());
-            outcome.figure(&format!("asked_again_s_median_{name}"), at(0.5).copied().unwrap_or_default());
-            outcome.figure(&format!("asked_again_s_most_{name}"), at(1.0).copied().unwrap_or_default());
-        }
-        let soon = self.again_undisturbed.iter().filter(|time| **time <= AGAIN_MAX + delay).count();
-        outcome.figure("asked_again_within_10_s_and_delay_undisturbed", soon);
-        if let Some(most) = self.again_undisturbed.iter().max() {
-            let beyond = most.saturating_sub(limit).as_secs_f64();
-            let wanted = format!("<= {} s", AGAIN_MAX.as_secs());
-            outcome.bar(
-                "hosts of a dead agent asked again, beyond their delay and the limit of a fetch",
-                wanted,
-                format!("{beyond:.1} s"),
-                beyond <= AGAIN_MAX.as_secs_f64(),
-            );
-        }
     }
 }
