@@ -3,7 +3,8 @@
 use std::{
     fmt::Write as _,
     fs::{self, File, OpenOptions},
-    net::{Ipv4Addr, SocketAddrV4, TcpListener},
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -31,6 +32,8 @@ pub(super) const SITE: &str = "lab";
 const AGENTS_MAX: usize = 100;
 /// How often agents that are waited for are asked.
 const ASK_EVERY: Duration = Duration::from_millis(200);
+/// How long an agent may take to tell its figures.
+const FIGURES_MAX: Duration = Duration::from_secs(1);
 /// How long agents that are told to end may take, each.
 const END_MAX: Duration = Duration::from_secs(60);
 
@@ -159,6 +162,17 @@ impl Agents {
             Ok(Response::Done) => Some(Value::Null),
             _ => None,
         }
+    }
+
+    /// A figure that an agent tells Prometheus; nothing if it does not answer soon.
+    pub(super) fn figure(&self, index: usize, name: &str) -> Option<f64> {
+        let address: SocketAddr = self.list[index].metrics.parse().ok()?;
+        let mut stream = TcpStream::connect_timeout(&address, FIGURES_MAX).ok()?;
+        stream.set_read_timeout(Some(FIGURES_MAX)).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
     /// Those that run.

@@ -49,6 +49,8 @@ const TAKEOVER_LATENCY: f64 = 0.75;
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// The same where hosts are taken over: so much longer than what is allowed for the others that neither kind passes as the other.
 const TAKEOVER_REQUEST_TIME_MAX: Duration = Duration::from_secs(15);
+/// The figure of an agent that says how often it has found that others had ended its lease.
+const FENCED: &str = "nephila_fenced_total";
 const PAGE_BYTES: u32 = 8_000;
 /// Small, so that kills hit files that are just being rolled.
 const WARC_BYTES: &str = "1MB";
@@ -232,6 +234,8 @@ struct Chaos<'a> {
     overlap: Option<Overlap>,
     kills: u32,
     stops: u32,
+    /// How often agents that were alive have found that others had ended their leases.
+    fenced: u64,
     /// Faults that found no agent running.
     in_vain: u32,
     /// What the web had been asked when the last fault began.
@@ -283,6 +287,7 @@ impl<'a> Chaos<'a> {
             overlap: None,
             kills: 0,
             stops: 0,
+            fenced: 0,
             in_vain: 0,
             requests_at_last: 0,
             ended_by_themselves: Vec::new(),
@@ -341,6 +346,14 @@ impl<'a> Chaos<'a> {
             takeover.look(self.web);
         }
         Ok(())
+    }
+
+    /// Takes down how often an agent found that it was fenced, before its process ends and takes that along. Who is killed, and
+    /// whose lease is ended then, is not among them.
+    fn note_fenced(&mut self, index: usize) {
+        if self.servers.is_some() {
+            self.fenced += self.agents.figure(index, FENCED).map_or(0, |times| times as u64);
+        }
     }
 
     fn say_how_things_are(&mut self) {
@@ -434,6 +447,7 @@ impl<'a> Chaos<'a> {
         if self.takeover.is_some() {
             self.look_at_store();
         }
+        self.note_fenced(index);
         let at = self.web.now();
         let hit = self.agents.kill(index)?;
         self.kills += u32::from(hit);
@@ -509,6 +523,9 @@ impl<'a> Chaos<'a> {
         outcome.figure("seconds", self.began.elapsed().as_secs_f64());
         let said = self.agents.running().next().and_then(|index| self.agents.ask(index, &Request::Status));
         outcome.figure("pages", said.map(|said| said["totals"]["pages"].clone()).unwrap_or_default());
+        for index in self.agents.running().collect::<Vec<_>>() {
+            self.note_fenced(index);
+        }
         let disorderly = self.agents.end()?;
         outcome.none("agents that did not end in order", disorderly.len() as u64, &disorderly);
         Ok(())
@@ -524,9 +541,17 @@ impl<'a> Chaos<'a> {
             }
             None => self.witness.look_again(&self.agents.list, self.web)?,
         }
-        if let Some(takeover) = &self.takeover {
-            takeover.report(outcome);
-            outcome.none("kills that found no agent running", u64::from(self.in_vain), &[]);
+        match &self.takeover {
+            Some(takeover) => {
+                takeover.report(outcome);
+                outcome.none("kills that found no agent running", u64::from(self.in_vain), &[]);
+            }
+            // One that was stopped for long enough is alive and does not know yet that others have its hosts.
+            None if self.servers.is_some() => {
+                let met = self.fenced > 0;
+                outcome.bar("times that an agent was alive and fenced", "> 0", self.fenced, met);
+            }
+            None => {}
         }
         let verdict = self.web.verdict();
         let (last, all) = (self.requests_at_last, verdict.requests);

@@ -61,8 +61,8 @@ pub(super) struct Servers {
     /// Servers that are down, and when they are started again.
     down: Vec<(Instant, usize)>,
     kills: u32,
-    /// Leases that were ended by others.
-    fenced: u32,
+    /// Leases that were ended by others, of agents that were dead and of such as were not.
+    ended: u32,
 }
 
 impl Servers {
@@ -90,7 +90,7 @@ impl Servers {
             wants_kill: false,
             down: Vec::new(),
             kills: 0,
-            fenced: 0,
+            ended: 0,
         })
     }
 
@@ -154,7 +154,7 @@ impl Servers {
         let Some(Ok(leases)) = self.table.as_mut().map(RedisLeases::look) else { return };
         // Nobody leaves before the end.
         let ended = self.leases.iter().filter(|(id, _)| leases.get(*id).is_none());
-        self.fenced += ended.count() as u32;
+        self.ended += ended.count() as u32;
         self.leases = leases;
     }
 
@@ -201,8 +201,7 @@ impl Servers {
 
     /// Adds what was seen.
     pub(super) fn report(&self, outcome: &mut Outcome) {
-        outcome.bar("agents that were fenced", "> 0", self.fenced, self.fenced > 0);
-        outcome.figure("fenced", self.fenced);
+        outcome.figure("leases_ended_by_others", self.ended);
         outcome.figure("primaries_killed", self.kills);
     }
 }
