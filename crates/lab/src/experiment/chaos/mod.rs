@@ -537,7 +537,9 @@ impl<'a> Chaos<'a> {
                 let seen = servers.read(&self.agents.list, self.web).context("the store cannot be read")?;
                 self.witness.look_at_store(seen, self.web);
                 self.witness.look_at_archives(&self.agents.list);
-                servers.report(outcome);
+                let faults = faults(self.options).into_iter();
+                let to_kill = faults.filter(|(_, fault)| *fault == Fault::KillPrimary).count();
+                servers.report(to_kill, outcome);
             }
             None => self.witness.look_again(&self.agents.list, self.web)?,
         }

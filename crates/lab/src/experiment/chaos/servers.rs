@@ -25,6 +25,8 @@ use crate::{
 
 /// What the crawl is called there.
 const NAME: &str = "chaos";
+/// Of the primaries that the times allow to kill, one in so many has to be killed.
+const KILLED_PART: usize = 3;
 /// How often the leases and the cluster are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often it is tried to read all that the store holds.
@@ -199,9 +201,15 @@ impl Servers {
         })
     }
 
-    /// Adds what was seen.
-    pub(super) fn report(&self, outcome: &mut Outcome) {
+    /// Adds what was seen. So many primaries were to be killed.
+    pub(super) fn report(&self, to_kill: usize, outcome: &mut Outcome) {
         outcome.figure("leases_ended_by_others", self.ended);
         outcome.figure("primaries_killed", self.kills);
+        // A kill waits until it is allowed. A store that hardly ever allows one has not been tried.
+        let least = to_kill.div_ceil(KILLED_PART);
+        if least > 0 {
+            let met = self.kills as usize >= least;
+            outcome.bar("primaries of the store that were killed", format!(">= {least}"), self.kills, met);
+        }
     }
 }
