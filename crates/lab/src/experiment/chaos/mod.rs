@@ -579,6 +579,10 @@ impl<'a> Chaos<'a> {
                     unsettled.len() as u64,
                     &unsettled,
                 );
+                if self.servers.is_some() {
+                    let known = self.witness.known_in_store();
+                    outcome.equal("URLs that the store knows", verdict.expected, known);
+                }
                 self.judge_overlap(&verdict, outcome);
             }
         }

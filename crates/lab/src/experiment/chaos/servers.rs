@@ -13,11 +13,12 @@ use nephila_core::{
 };
 use nephila_node::directory::Recorded;
 use nephila_store::{
-    StoreLimits,
+    Store as _, StoreLimits,
     redis::{ClusterOptions, RedisLeases, RedisOptions, RedisStore},
 };
 
 use super::super::{Outcome, agents::Agent, journal::Journal};
+use super::witness::InStore;
 use crate::{
     redis::{RedisCluster, RedisClusterOptions},
     web::{Web, plan::Mix},
@@ -166,9 +167,8 @@ impl Servers {
         self.leases.get(id).map(|lease| &lease.held)
     }
 
-    /// All that the store holds of the web's hosts and the replicas have, by the agent that has archived it. Nothing if it cannot
-    /// be read now.
-    pub(super) fn read(&mut self, agents: &[Agent], web: &Web) -> Option<Vec<Journal>> {
+    /// All that the store holds of the web's hosts and the replicas have. Nothing if it cannot be read now.
+    pub(super) fn read(&mut self, agents: &[Agent], web: &Web) -> Option<InStore> {
         let hosts = web.plan().hosts().filter_map(|host| Host::parse(&host.name()));
         let partitions = hosts.map(|host| partition_of(&host)).collect();
         let options = RedisOptions { partitions, ..self.options.clone() };
@@ -176,9 +176,13 @@ impl Servers {
             .zip(agents)
             .filter_map(|(index, agent)| Some((Recorded::load(&agent.out).ok()?.agent?, index)))
             .collect();
-        let try_once = || -> anyhow::Result<Vec<Journal>> {
+        let try_once = || -> anyhow::Result<InStore> {
             let mut journals: Vec<Journal> = agents.iter().map(|_| Journal::default()).collect();
             let mut store = RedisStore::open_to_read(&options)?;
+            let mut hosts = BTreeMap::new();
+            store.hosts(&mut |host| {
+                hosts.insert(host.host.to_string(), (host.known, host.queued));
+            })?;
             for partition in options.partitions.iter().copied() {
                 if store.holds(partition) {
                     store.each_record(partition, &mut |record: Record, whose| {
@@ -189,7 +193,7 @@ impl Servers {
             }
             // What was read is only what was acknowledged if no failover can take it back.
             self.cluster.wait_for_replicas()?;
-            Ok(journals)
+            Ok(InStore { journals, hosts })
         };
         let tries = if self.kills == 0 { 1 } else { TRIES_MAX };
         (0..tries).find_map(|_| {

@@ -1,6 +1,6 @@
 //! What the journals and archives of a site's agents say, looked at whenever one of them is down.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::{
     Outcome,
@@ -8,6 +8,14 @@ use super::super::{
     journal::{Answer, Journal, Repeats},
 };
 use crate::web::Web;
+
+/// What a store holds that the agents share.
+pub(super) struct InStore {
+    /// Of each agent what it has archived.
+    pub journals: Vec<Journal>,
+    /// How many URLs of each host are known, and how many of them are not settled.
+    pub hosts: BTreeMap<String, (u64, u64)>,
+}
 
 /// What is known so far, and what went wrong so far.
 pub(super) struct Witness {
@@ -23,6 +31,8 @@ pub(super) struct Witness {
     torn: u32,
     /// What a lost agent had settled.
     lost: HashSet<String>,
+    /// What a store that agents share knew of each host at the last look.
+    hosts: BTreeMap<String, (u64, u64)>,
 }
 
 impl Witness {
@@ -37,6 +47,7 @@ impl Witness {
             again: Vec::new(),
             torn: 0,
             lost: HashSet::new(),
+            hosts: BTreeMap::new(),
         }
     }
 
@@ -61,13 +72,24 @@ impl Witness {
         Ok(())
     }
 
-    /// Looks at what the store holds that the agents share: of each agent what it has archived.
-    pub(super) fn look_at_store(&mut self, journals: Vec<Journal>, web: &Web) {
+    /// Looks at what the store holds that the agents share.
+    ///
+    /// URLs that are known and not settled are only counted, host by host: they move between the keys of the store while it is
+    /// read, so that one may be missed that is there. A lost one may be made up for by one that was found since; in the end it
+    /// shows all the same, since it is not crawled.
+    pub(super) fn look_at_store(&mut self, seen: InStore, web: &Web) {
         self.again.extend(self.repeats.of_settled(web, &self.settled));
+        let InStore { journals, hosts } = seen;
         let settled: HashSet<String> =
             journals.iter().flat_map(|journal| journal.settled.iter().cloned()).collect();
         self.forgotten.extend(self.settled.difference(&settled).cloned());
-        (self.settled, self.journals) = (settled, journals);
+        for (host, (before, _)) in &self.hosts {
+            let (known, _) = hosts.get(host).copied().unwrap_or_default();
+            if known < *before {
+                self.forgotten.push(format!("{host}: {known} URLs are known, and {before} were"));
+            }
+        }
+        (self.settled, self.journals, self.hosts) = (settled, journals, hosts);
     }
 
     /// Looks whether the agents' archives have all that the store says they have.
@@ -131,7 +153,17 @@ impl Witness {
     /// Those that are known in the site and settled nowhere.
     pub(super) fn unsettled(&self) -> Vec<String> {
         let known: HashSet<&String> = self.journals.iter().flat_map(|journal| &journal.known).collect();
-        known.into_iter().filter(|url| !self.is_settled(url)).cloned().collect()
+        let mut unsettled: Vec<String> =
+            known.into_iter().filter(|url| !self.is_settled(url)).cloned().collect();
+        // The records of a store that agents share do not say what pages linked to, but it counts.
+        let queued = self.hosts.iter().filter(|(_, (_, queued))| *queued > 0);
+        unsettled.extend(queued.map(|(host, (_, queued))| format!("{host}: {queued} URLs")));
+        unsettled
+    }
+
+    /// How many URLs the store knows that agents share.
+    pub(super) fn known_in_store(&self) -> u64 {
+        self.hosts.values().map(|(known, _)| known).sum()
     }
 
     /// What a lost agent had settled.
