@@ -216,8 +216,16 @@ fn site_commands() -> [Command; 5] {
                 .conflicts_with("join"),
         )
         .arg(
-            flag("time-out", "Agents forget each other after 30 s of silence, and one is away for 60 s; none is stopped")
+            flag("time-out", "Agents forget each other after 30 s of silence, and one is away for longer; none is stopped")
                 .conflicts_with_all(["join", "lose", "store"]),
+        )
+        .arg(
+            option(
+                "away",
+                "SECONDS",
+                "How long; others ask nothing of its hosts for 30 s more, so that above 60 pages are fetched twice [default: 60]",
+            )
+            .requires("time-out"),
         ),
         experiment_command(
             "scaling",
@@ -485,6 +493,7 @@ fn chaos_options(matches: &ArgMatches, seed: u64) -> Result<ChaosOptions, Failur
         join: matches.get_flag("join"),
         lose: matches.get_flag("lose"),
         times_out: matches.get_flag("time-out"),
+        away: span("away", default.away)?,
         servers: shares_store(matches).then_some(servers),
         takeover,
     })

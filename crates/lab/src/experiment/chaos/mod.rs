@@ -35,9 +35,7 @@ use crate::web::{PageBytes, Verdict, Web, WebConfig, plan::Mix};
 const KINDS: &str = "plain,plain,plain,plain,neighbours";
 /// An agent that was silent for so long is forgotten where there is a time-out.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
-/// The lost agent is back after this,
-const AWAY: Duration = Duration::from_secs(60);
-/// and so long after that nothing is fetched twice any more but for what was in flight in a kill.
+/// So long after the lost agent is back nothing is fetched twice any more but for what was in flight in a kill.
 const OVERLAP_ENDS: Duration = Duration::from_secs(10);
 const LATENCY_MS: (u32, u32) = (5, 15);
 /// What this experiment has of its own where hosts are taken over: each has an address to itself, since one that is shared has
@@ -93,8 +91,10 @@ pub struct ChaosOptions {
     pub join: bool,
     /// An agent is lost with its disk when a third of the time has passed, and forgotten.
     pub lose: bool,
-    /// Agents forget each other after half a minute of silence, and one is away for a minute when a third of the time has passed.
+    /// Agents forget each other after half a minute of silence, and one is away when a third of the time has passed,
     pub times_out: bool,
+    /// for so long. Others ask nothing of its hosts for half a minute more.
+    pub away: Duration,
     /// The agents share a store in a Redis Cluster, and this happens to its servers.
     pub servers: Option<ServerFaults>,
     /// Nothing happens but that agents are killed, so seldom that others have taken over all hosts of one before it is back: how
@@ -118,6 +118,7 @@ impl Default for ChaosOptions {
             join: false,
             lose: false,
             times_out: false,
+            away: seconds(60),
             servers: None,
             takeover: false,
         }
@@ -383,6 +384,7 @@ impl<'a> Chaos<'a> {
         if let Some(Overlap::Ends(at)) = self.overlap
             && at <= now
         {
+            self.witness.calm(self.web);
             self.overlap = Some(Overlap::Ended(self.web.seen().overlap));
         }
     }
@@ -434,8 +436,8 @@ impl<'a> Chaos<'a> {
                 self.agents.kill(index)?;
                 self.witness.look(index, &self.agents.list[index], self.web)?;
                 self.setup.say(format!("{} is away", self.agents.list[index].name));
-                self.overlap = Some(Overlap::Ends(Instant::now() + AWAY + OVERLAP_ENDS));
-                (AWAY, Relief::Start)
+                self.overlap = Some(Overlap::Ends(Instant::now() + self.options.away + OVERLAP_ENDS));
+                (self.options.away, Relief::Start)
             }
             Fault::Join | Fault::KillPrimary => return Ok(()),
         };
@@ -560,7 +562,7 @@ impl<'a> Chaos<'a> {
         outcome.bar("requests before the last fault", format!("< {all}"), last, last < all);
         let ended = &self.ended_by_themselves;
         outcome.none("agents that ended by themselves", ended.len() as u64, ended);
-        self.witness.report(self.options.times_out, outcome);
+        self.witness.report(self.web, self.options.times_out, outcome);
         let there = self.agents.list.iter().filter(|agent| agent.out.exists());
         let archives: Vec<_> = there.map(|agent| directory::archive(&agent.out)).collect();
         let missing = archive::check_all(outcome, &archives, self.web)?;

@@ -33,6 +33,8 @@ pub(super) struct Witness {
     lost: HashSet<String>,
     /// What a store that agents share knew of each host at the last look.
     hosts: BTreeMap<String, (u64, u64)>,
+    /// What had been asked for again when nothing settled was to be any more: of settled pages, and in all.
+    calm_from: Option<(usize, usize)>,
 }
 
 impl Witness {
@@ -48,6 +50,7 @@ impl Witness {
             torn: 0,
             lost: HashSet::new(),
             hosts: BTreeMap::new(),
+            calm_from: None,
         }
     }
 
@@ -92,6 +95,12 @@ impl Witness {
         (self.settled, self.journals, self.hosts) = (settled, journals, hosts);
     }
 
+    /// From now on nothing that is settled should be asked for again, whatever there was before.
+    pub(super) fn calm(&mut self, web: &Web) {
+        self.again.extend(self.repeats.of_settled(web, &self.settled));
+        self.calm_from = Some((self.again.len(), self.repeats.count));
+    }
+
     /// Looks whether the agents' archives have all that the store says they have.
     pub(super) fn look_at_archives(&mut self, agents: &[Agent]) {
         for (journal, agent) in self.journals.iter().zip(agents) {
@@ -119,8 +128,9 @@ impl Witness {
         Ok(())
     }
 
-    /// Adds what must not happen; what is settled may be asked for again where agents are forgotten while they live.
-    pub(super) fn report(&self, may_repeat: bool, outcome: &mut Outcome) {
+    /// Adds what must not happen; what is settled may be asked for again where agents are forgotten while they live, but not any
+    /// more when all have found each other.
+    pub(super) fn report(&self, web: &Web, may_repeat: bool, outcome: &mut Outcome) {
         let mut answers: HashMap<&str, u32> = HashMap::new();
         for answer in self.answers() {
             *answers.entry(&answer.url).or_default() += 1;
@@ -133,11 +143,35 @@ impl Witness {
         if may_repeat {
             outcome.figure("settled_pages_asked_for_again", self.again.len());
             outcome.figure("pages_settled_twice_in_the_site", twice.len());
+            let late = self.again_when_calm(web, &twice);
+            outcome.none(
+                "settled pages asked for again 10 s after the lost agent is back, and later",
+                late.len() as u64,
+                &late,
+            );
         } else {
             none("settled pages asked for again", &self.again);
             none("pages settled twice in the site", &twice);
         }
         outcome.figure("kills_that_tore_a_journal", self.torn);
+    }
+
+    /// Pages that were asked for again since there should have been calm, and were settled before: by the journals that had been
+    /// looked at by then, or because there is a second answer to them that counts. What was in flight in a kill has only one:
+    /// the first was lost with the process.
+    fn again_when_calm(&self, web: &Web, twice: &[String]) -> Vec<String> {
+        let Some((of_settled, in_all)) = self.calm_from else { return self.again.clone() };
+        let repeats = web.repeats();
+        let unknown = web.seen().overlap - repeats.len() as u64;
+        let asked: HashSet<String> = repeats.into_iter().skip(in_all).collect();
+        let mut late: HashSet<&String> = self.again.iter().skip(of_settled).collect();
+        late.extend(twice.iter().filter(|url| asked.contains(*url)));
+        let mut late: Vec<String> = late.into_iter().cloned().collect();
+        late.sort_unstable();
+        if unknown > 0 {
+            late.push(format!("perhaps {unknown} more, too many for the web to remember"));
+        }
+        late
     }
 
     /// All answers that count, in the whole site.
