@@ -19,7 +19,7 @@ VENV := .venv
 VIRTUALENV := target/virtualenv
 
 NEPHILA ?= $(CARGO) run --release --quiet --package nephila --
-BARS ?= hostile "hostile --default-delays" kills full-disk gap memory first-page web-speed handshakes connections many-hosts frontier redis ring "chaos --join" "chaos --lose" "chaos --time-out" "chaos --store redis" \
+BARS ?= hostile "hostile --default-delays" kills full-disk gap memory first-page web-speed handshakes connections many-hosts frontier redis ring "chaos --join" "chaos --lose" "chaos --time-out --away 120" "chaos --store redis" \
 	"chaos --store redis --regardless" "chaos --store redis --takeover" scaling "scaling --store redis" garbage "federation --evaluate" quality "bench --peers none"
 SIM_SEEDS ?= 10000
 
