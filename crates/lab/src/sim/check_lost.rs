@@ -152,7 +152,7 @@ pub(super) fn state_of(store: &mut impl Store, url: &Url) -> Result<Option<Known
 }
 
 /// Reads an answered page back from the archive and compares it with what the server sent.
-fn read_back(plan: &Plan, settled: &Settled, disk: &dyn Disk, dir: &Path) -> Result<u64, String> {
+pub(super) fn read_back(plan: &Plan, settled: &Settled, disk: &dyn Disk, dir: &Path) -> Result<u64, String> {
     let url = &settled.url;
     let Outcome::Answered { status } = settled.outcome else { return Ok(0) };
     let pointer = settled.capture.ok_or_else(|| format!("{url} was counted and not archived"))?;

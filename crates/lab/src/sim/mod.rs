@@ -107,6 +107,8 @@ pub enum SiteBug {
     IgnoresKeepers,
     /// Agents that are asked what turns they have say that they have none.
     ForgetsTurns,
+    /// What was received is not archived.
+    ForgetsToArchive,
     /// In a federation: whoever does not answer has taken what was sent.
     TrustsSilence,
     /// In a federation: what another site has sent is said to be durable before it is.
@@ -132,12 +134,13 @@ impl SiteBug {
         SiteBug::KeepsToItself,
     ];
     /// and all others.
-    pub const ALL: [SiteBug; 5] = [
+    pub const ALL: [SiteBug; 6] = [
         SiteBug::LosesOutboxes,
         SiteBug::ForgetsDelays,
         SiteBug::MovesWithoutSeen,
         SiteBug::IgnoresKeepers,
         SiteBug::ForgetsTurns,
+        SiteBug::ForgetsToArchive,
     ];
 }
 

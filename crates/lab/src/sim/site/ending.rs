@@ -1,5 +1,7 @@
 //! The end of a run: when everything is done, what the agents know is compared with what the web held.
 
+use std::path::Path;
+
 use nephila_core::agent::SiteView;
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::site::Partitions;
@@ -9,7 +11,7 @@ use nephila_store::{KnownState, Store};
 use super::super::Promise;
 use super::super::check_lost;
 use super::super::driver::{Broken, Process, broken};
-use super::station::Station;
+use super::station::{DIR, Station};
 use super::{FAULTS_FOR, Happening, LOOK_EVERY, REST, Sim};
 
 impl Sim<'_> {
@@ -58,6 +60,7 @@ impl Sim<'_> {
             return Ok(false);
         }
         self.check_end()?;
+        self.check_archives()?;
         self.check_said()?;
         Ok(true)
     }
@@ -88,6 +91,20 @@ impl Sim<'_> {
             if is_exact && stored > 0 {
                 self.reach("URLs that wait for other sites, counted");
             }
+        }
+        Ok(())
+    }
+
+    /// Every page that was counted is whole in an archive.
+    fn check_archives(&mut self) -> Result<(), Broken> {
+        for index in 0..self.stations.len() {
+            // What is read back must not lie in a buffer.
+            self.sync(index)?;
+            let Station { process: Some(process), site, disk, .. } = &mut self.stations[index] else {
+                continue;
+            };
+            let whole = self.archived.check(&self.plan, site.me, process, disk, Path::new(DIR));
+            whole.map_err(|what| (Promise::NothingLost, format!("agent {index} ends: {what}")))?;
         }
         Ok(())
     }

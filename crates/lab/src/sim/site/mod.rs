@@ -5,6 +5,7 @@
 //! goes wrong, and when, is drawn from the seed before the run (`faults`). When the last fault is over, the site has two hours to
 //! crawl what is left, and then everything is compared with what the web held.
 
+mod check_archive;
 mod check_copies;
 pub(super) mod check_owner;
 mod concerns;
@@ -13,6 +14,7 @@ mod faults;
 mod federation;
 pub(super) mod network;
 mod station;
+mod writing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -40,6 +42,7 @@ use super::trace::Trace;
 use super::wakes::Wakes;
 use super::web::Plan;
 use super::{Promise, Report, SiteBug, Violation};
+use check_archive::Archived;
 use check_copies::Copies;
 use check_owner::Owners;
 use concerns::{Said, SayCall, ToSay};
@@ -140,6 +143,7 @@ struct Sim<'a> {
     /// A machine has lost its power: what its disk had not been told to keep it may have kept all the same.
     has_cut_power: bool,
     copies: Copies,
+    archived: Archived,
     /// Batches that reached another site, and who waits for answers.
     calls: u64,
     callers: BTreeMap<u64, Caller>,
@@ -242,6 +246,7 @@ impl<'a> Sim<'a> {
             has_forgotten: times_out,
             has_cut_power: false,
             copies: Copies::default(),
+            archived: Archived::default(),
             calls: 0,
             callers: BTreeMap::new(),
             claimers: BTreeMap::new(),
@@ -292,7 +297,7 @@ impl<'a> Sim<'a> {
         self.report.lost_answers = self.twice.lost_answers;
         self.report.on_time = self.polite.on_time;
         self.report.virtual_s = self.now.0 / 1_000_000;
-        self.report.read_back = self.lost.read_back;
+        self.report.read_back = self.archived.read_back;
         self.report
     }
 
@@ -493,6 +498,7 @@ impl<'a> Sim<'a> {
                 for url in &unsynced {
                     self.lost.taken_back(url);
                     self.copies.taken_back(station.site.me, url);
+                    self.archived.taken_back(station.site.me, url);
                 }
             }
         }

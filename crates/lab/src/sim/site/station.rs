@@ -6,36 +6,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nephila_core::agent::{
-    Action, Agent, Event, FetchError, FetchId, Fetched, LookBack, Order, Purpose, Recipient, Ticket,
+    Action, Agent, Event, FetchError, FetchId, Fetched, LookBack, Order, Purpose, Recipient,
 };
-use nephila_core::assign::{partition_of, partition_of_address};
+use nephila_core::assign::partition_of;
 use nephila_core::federation::Federation;
-use nephila_core::record::{Arrived, Failure, Found, How, Record};
+use nephila_core::record::{Failure, Found};
 use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
 use nephila_core::url::{AddressKey, Host, identify};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
-use nephila_node::crawl::snapshot;
 use nephila_node::directory;
 use nephila_node::looking_back::LookingBack;
-use nephila_node::writer::{self, Done, Job};
+use nephila_node::writer;
 use nephila_store::{Exported, KnownState, OwnStore, PlacedRecord, Store};
 
 use super::super::check_lost;
 use super::super::check_polite::Begin;
 use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, Process, broken};
-use super::super::levels::{Crash, Exchange, Level};
+use super::super::levels::Crash;
 use super::super::random::Random;
-use super::super::web::{HostPlan, Meaning, PlannedHost, Reply};
+use super::super::web::{Meaning, PlannedHost, Reply};
 use super::super::{Promise, SiteBug};
 use super::network::{Letter, Parcel, all_turns};
-use super::{Happening, Sim, TROUBLE_LASTS, ToProcess};
+use super::{Happening, Sim, ToProcess};
 
-const DIR: &str = "/crawl";
-const COMMIT_AFTER: Duration = Duration::from_millis(20);
-const SYNC_AFTER: Duration = Duration::from_secs(1);
+pub(super) const DIR: &str = "/crawl";
 
 /// One agent: its disk, and its process while there is one.
 pub(super) struct Station {
@@ -73,16 +70,6 @@ fn address(index: usize) -> String {
 }
 
 impl Station {
-    fn note_unsynced(&mut self, durable: &[Done]) {
-        for done in durable {
-            if let Record::Settled(settled) = &*done.record
-                && check_lost::is_done(&settled.outcome)
-            {
-                self.unsynced.push(settled.url.clone());
-            }
-        }
-    }
-
     /// Agent `index` of a site that begins with the first `founders`.
     pub(super) fn new(
         seed: u64,
@@ -204,6 +191,9 @@ impl Sim<'_> {
                 }
             }
         }
+        let whole =
+            self.archived.check(&self.plan, station.site.me, &mut process, &station.disk, Path::new(DIR));
+        whole.map_err(|what| (Promise::NothingLost, format!("agent {index} starts: {what}")))?;
         let mut actions = Vec::new();
         process.agent.start(clock, process.store.stored(), &mut actions);
         station.process = Some(process);
@@ -570,127 +560,5 @@ impl Sim<'_> {
             result: flight.reply.result,
         });
         self.tell(index, event)
-    }
-
-    fn write(
-        &mut self,
-        index: usize,
-        ticket: Ticket,
-        mut record: Box<Record>,
-        fetch: Option<FetchId>,
-    ) -> Result<(), Broken> {
-        let wall = self.clock(index).wall;
-        let station = &mut self.stations[index];
-        let life = station.life;
-        let Some(process) = &mut station.process else { return Ok(()) };
-        process.store.prune(&mut record);
-        let (exchange, capture) = match fetch.and_then(|fetch| process.held.remove(&fetch)) {
-            Some((exchange, capture)) => (Some(exchange), capture),
-            None => (None, None),
-        };
-        process.exchanges.extend(exchange.map(|exchange| (ticket, exchange)));
-        let commit = !std::mem::replace(&mut process.commit_due, true);
-        let sync = !std::mem::replace(&mut process.sync_due, true);
-        let written = process.writer.write(Job { ticket, record, capture, attempt: None }, wall);
-        written.map_err(|error| (Promise::Bounded, error.to_string()))?;
-        if commit {
-            self.after(COMMIT_AFTER, Happening::ToProcess(index, life, ToProcess::Commit));
-        }
-        if sync {
-            self.after(SYNC_AFTER, Happening::ToProcess(index, life, ToProcess::Sync));
-        }
-        Ok(())
-    }
-
-    pub(super) fn commit(&mut self, index: usize) -> Result<(), Broken> {
-        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        process.commit_due = false;
-        let durable = process.writer.commit().map_err(|error| (Promise::Bounded, error.to_string()))?;
-        let end = process.writer.end();
-        // What others count on was synced, and all before it.
-        let is_synced = durable.iter().any(|done| done.record.is_for_others());
-        self.stations[index].note_unsynced(&durable);
-        self.durable(index, durable)?;
-        if is_synced {
-            self.is_synced(index);
-        }
-        if !self.random.percent(5) {
-            return Ok(());
-        }
-        self.sync(index)?;
-        let clock = self.clock(index);
-        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        let Process { agent, store, pointed, .. } = process;
-        let done = snapshot(agent, store, pointed, end, clock).and_then(|job| job.run());
-        let ended = done.and_then(|done| process.store.end_snapshot(done));
-        ended.map_err(|error| (Promise::NothingLost, format!("no snapshot: {error}")))?;
-        self.reach("snapshot");
-        Ok(())
-    }
-
-    fn durable(&mut self, index: usize, durable: Vec<Done>) -> Result<(), Broken> {
-        for done in &durable {
-            self.lost.acknowledged(&done.record, Level::Kernel);
-            self.copies.written(self.stations[index].site.me, &done.record);
-            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-            process.pointed.see(&done.record);
-            if let Some(exchange) = process.exchanges.remove(&done.ticket) {
-                self.polite.kept(exchange, Level::Kernel);
-                self.twice.kept(exchange, Level::Kernel);
-            }
-            match &*done.record {
-                Record::Released { tokens, .. } if !tokens.is_empty() => self.reach("tokens given up"),
-                Record::Settled(settled) if check_lost::is_done(&settled.outcome) => {
-                    self.settled_by.insert(settled.url.clone(), index);
-                }
-                Record::Granted { .. } => self.reach("a host granted to the nearest site"),
-                Record::Members(_) => self.reach("the list of members changed"),
-                Record::Arrived(Arrived { from, found, .. })
-                    if *from == self.stations[index].site.me
-                        && found.iter().any(|found| matches!(found.how, How::Returned { .. })) =>
-                {
-                    self.reach("URLs found again that a lost site had");
-                }
-                Record::Tokens(tokens) => {
-                    let has_changed = |host: &HostPlan| {
-                        let kept = partition_of_address(AddressKey::of(host.address));
-                        tokens.iter().any(|(partition, _)| *partition == kept)
-                    };
-                    if self.plan.hosts.iter().any(has_changed) {
-                        self.reach("an address with another keeper");
-                    }
-                    self.trouble(TROUBLE_LASTS);
-                }
-                _ => {}
-            }
-        }
-        for Done { ticket, place, record } in durable {
-            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-            if let Record::Settled(settled) = &*record {
-                let decided = process.store.settle(place, settled);
-                let decided = decided.map_err(|error| (Promise::NothingLost, error.to_string()))?;
-                if decided.is_news() {
-                    process.answers.push_back(Event::Decided(decided));
-                }
-            }
-            self.tell(index, Event::Recorded { ticket, place, record })?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn sync(&mut self, index: usize) -> Result<(), Broken> {
-        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        process.sync_due = false;
-        process.writer.sync().map_err(|error| (Promise::Bounded, error.to_string()))?;
-        self.is_synced(index);
-        Ok(())
-    }
-
-    /// All that the kernel has of an agent is on its disk.
-    fn is_synced(&mut self, index: usize) {
-        self.stations[index].unsynced.clear();
-        let its = |exchange: Exchange| self.owners.asked_by(exchange) == Some(index);
-        self.polite.synced(&its);
-        self.twice.synced(&its);
     }
 }
