@@ -296,12 +296,14 @@ pub const FEDERATION_STATES: [&str; 20] = [
 ];
 
 /// The same for sites that share a store.
-pub const SHARED_STATES: [&str; 14] = [
+pub const SHARED_STATES: [&str; 16] = [
     "a handover",
     "a host left alone for another's fetch",
+    "a page lost with a directory",
     "a partition lost",
     "a request broken off at the end of the lease",
     "a turn at an address wanted back",
+    "an agent lost with its directory",
     "an outcome that nobody knows",
     "double handover",
     "failover between write and WAIT",

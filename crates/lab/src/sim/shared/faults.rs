@@ -13,6 +13,8 @@ const FAULTS: (u64, u64) = (28, 20);
 pub(super) enum Fault {
     /// A process ends, and comes back on its archive.
     Kill { station: usize, back_after: Duration },
+    /// An agent is lost with its directory: its archive, and who it was. Another one comes in its place, with an empty one.
+    Lose { station: usize, back_after: Duration },
     /// A process is asked to end, and comes back.
     Stop { station: usize, back_after: Duration },
     /// A process stands still.
@@ -37,6 +39,7 @@ impl Fault {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Fault::Kill { .. } => "kill",
+            Fault::Lose { .. } => "loss",
             Fault::Stop { .. } => "stop",
             Fault::Pause { .. } => "pause",
             Fault::Cut { .. } => "cut",
@@ -52,6 +55,7 @@ impl Fault {
     /// The same for the next station that is up.
     pub(super) fn turned(mut self, stations: usize, is_up: impl Fn(usize) -> bool) -> Fault {
         if let Fault::Kill { station, .. }
+        | Fault::Lose { station, .. }
         | Fault::Stop { station, .. }
         | Fault::Pause { station, .. }
         | Fault::CutOff { station, .. }
@@ -67,6 +71,7 @@ impl Fault {
     pub(super) fn lasts(&self) -> Duration {
         match self {
             Fault::Kill { back_after: lasts, .. }
+            | Fault::Lose { back_after: lasts, .. }
             | Fault::Stop { back_after: lasts, .. }
             | Fault::Pause { lasts, .. }
             | Fault::Cut { lasts, .. }
@@ -113,5 +118,17 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
         };
         (at, fault)
     };
-    (0..count).map(draw).collect()
+    let mut faults: Vec<(Duration, Fault)> = (0..count).map(draw).collect();
+    // In some runs agents are lost with what they had.
+    let mut random = Random::fork(seed, "losses of a site that shares a store");
+    if random.percent(40) {
+        for _ in 0..1 + random.below(3) {
+            let at = Duration::from_millis(random.below(within.as_millis() as u64));
+            // Often before the lease of the one that was lost has ended.
+            let back_after =
+                Duration::from_millis([500, 60_000][random.below(2) as usize] + random.below(5_000));
+            faults.push((at, Fault::Lose { station: random.below(stations as u64) as usize, back_after }));
+        }
+    }
+    faults
 }

@@ -81,6 +81,14 @@ enum ToProcess {
     Letter(Box<Letter>),
 }
 
+/// What an agent has received, whether it was counted or not.
+#[derive(Default)]
+struct Archive {
+    received: Vec<Vec<u8>>,
+    /// It was lost with its agent: pages that are nowhere else cannot be read back.
+    is_lost: bool,
+}
+
 struct Sim<'a> {
     bug: Option<SharedBug>,
     plan: Plan,
@@ -89,6 +97,7 @@ struct Sim<'a> {
     network: Network,
     redis: SimRedis,
     stations: Vec<Station>,
+    archives: Vec<Archive>,
     wakes: Wakes,
     now: Mono,
     due: BTreeMap<(Mono, u64), Happening>,
@@ -168,6 +177,7 @@ impl<'a> Sim<'a> {
             redis,
             wakes: Wakes::of(count),
             stations,
+            archives: (0..count).map(|_| Archive::default()).collect(),
             now: Mono(0),
             due: BTreeMap::new(),
             sequence: 0,
@@ -321,6 +331,7 @@ impl<'a> Sim<'a> {
         let fault = fault.turned(self.stations.len(), |station| is_up(self, station));
         let took_effect = match fault {
             Fault::Kill { station, back_after } => self.kill(station, back_after),
+            Fault::Lose { station, back_after } => self.lose(station, back_after),
             Fault::Stop { station, back_after } => {
                 let is_up = is_up(self, station);
                 if is_up {
@@ -475,6 +486,7 @@ impl<'a> Sim<'a> {
         let options = RedisOptions { partitions, ..options(&self.redis, usize::MAX, 0) };
         // Servers may not be whole again yet.
         let Ok(mut store) = RedisStore::open(&options) else { return Ok(false) };
+        let mut pages_lost = 0;
         for (url, fate) in &self.plan.must {
             let Some(KnownState::Settled(settled)) = check_lost::state(&mut store, url).map_err(&lost)?
             else {
@@ -484,11 +496,13 @@ impl<'a> Sim<'a> {
             let Outcome::Answered { status } = settled.outcome else { continue };
             let pointer =
                 settled.capture.ok_or_else(|| lost(format!("{url} was counted and not archived")))?;
-            let archive = &self.stations[usize::from(pointer.shard)].archive;
-            if archive.get(pointer.file as usize) != Some(&self.plan.wire(url, status)) {
+            // It was there even if the archive is lost since.
+            let archive = &self.archives[usize::from(pointer.shard)];
+            if archive.received.get(pointer.file as usize) != Some(&self.plan.wire(url, status)) {
                 return Err(lost(format!("{url} is not archived as it was sent")));
             }
-            self.lost.read_back += 1;
+            self.lost.read_back += u64::from(!archive.is_lost);
+            pages_lost += u64::from(archive.is_lost);
         }
         for url in self.lost.settled() {
             match check_lost::state(&mut store, url).map_err(&lost)? {
@@ -500,6 +514,9 @@ impl<'a> Sim<'a> {
             if Url::parse(url).is_ok() && check_lost::state(&mut store, url).map_err(&lost)?.is_none() {
                 return Err(lost(format!("{url} was acknowledged and is not known any more")));
             }
+        }
+        if pages_lost > 0 {
+            self.report.reached.insert("a page lost with a directory".to_owned(), pages_lost);
         }
         self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
         Ok(true)

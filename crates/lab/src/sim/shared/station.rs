@@ -27,7 +27,7 @@ use super::super::site::network::{Letter, Parcel, all_turns};
 use super::super::web::{Meaning, Reply};
 use super::super::{Promise, SharedBug};
 use super::faults::Fault;
-use super::{FAULTS_FOR, Happening, SOON, Sim, TROUBLE_LASTS, ToProcess, options};
+use super::{Archive, FAULTS_FOR, Happening, SOON, Sim, TROUBLE_LASTS, ToProcess, options};
 use crate::redis::simulated::{SHARDS, SimRedis};
 
 /// How long it takes at most to strike somebody on purpose, and until that is over.
@@ -66,8 +66,8 @@ pub(super) struct Station {
     incarnation: u64,
     /// It was asked to end, and comes back then.
     pub(super) back_after: Option<Duration>,
-    /// What it received and has counted, or not.
-    pub(super) archive: Vec<Vec<u8>>,
+    /// Which of the run's archives is its own.
+    archive: usize,
     site: SiteSettings,
     settings: Settings,
     store: RedisOptions,
@@ -102,12 +102,21 @@ impl Station {
             slow_until: Mono(0),
             incarnation: 0,
             back_after: None,
-            archive: Vec::new(),
+            archive: index,
             site,
             settings: settings.clone(),
             store: options(redis, index, seed),
             leases: None,
         }
+    }
+
+    /// Has another agent in this place, with an archive of its own.
+    fn renew(&mut self, random: &mut Random, archive: usize) {
+        self.site.me = AgentId::from(random.next());
+        self.store.writer = AgentId::from(random.next());
+        self.archive = archive;
+        self.incarnation = 0;
+        self.leases = None;
     }
 
     pub(super) fn next_wake(&mut self) -> Option<Mono> {
@@ -464,6 +473,20 @@ impl Sim<'_> {
         self.after(wait, Happening::Fault(fault));
     }
 
+    /// Takes an agent away with its directory. What it has received and counted is lost with it, and nothing else.
+    pub(super) fn lose(&mut self, index: usize, back_after: Duration) -> bool {
+        if !self.kill(index, back_after) {
+            return false;
+        }
+        let archive = self.archives.len();
+        self.archives.push(Archive::default());
+        let station = &mut self.stations[index];
+        self.archives[station.archive].is_lost = true;
+        station.renew(&mut self.random, archive);
+        self.reach("an agent lost with its directory");
+        true
+    }
+
     /// An agent has ended in order.
     fn end(&mut self, index: usize) {
         let station = &mut self.stations[index];
@@ -477,9 +500,12 @@ impl Sim<'_> {
 
     fn send(&mut self, index: usize, to: &Recipient, message: Box<Message>) {
         let from = (index, self.stations[index].site.me);
-        let Some(to) = self.stations.iter().position(|station| station.site.address == to.address) else {
-            return;
+        // Whoever is there now may be another agent than the one that is meant.
+        let is_it = |station: &Station| {
+            let is_meant = to.agent.as_ref().is_none_or(|(id, _)| *id == station.site.me);
+            station.site.address == to.address && is_meant
         };
+        let Some(to) = self.stations.iter().position(is_it) else { return };
         match &*message {
             Message::Turn(TurnMessage::Ask { asked, turns })
                 if self.bug == Some(SharedBug::IgnoresKeepers) =>
@@ -614,9 +640,10 @@ impl Sim<'_> {
                 process.exchanges.insert(ticket, exchange);
             }
             if let Some(wire) = wire {
-                station.archive.push(wire);
-                let file = (station.archive.len() - 1) as u32;
-                let pointer = Some(Pointer { shard: index as u16, file, offset: 0, length: 0 });
+                let archive = &mut self.archives[station.archive].received;
+                archive.push(wire);
+                let file = (archive.len() - 1) as u32;
+                let pointer = Some(Pointer { shard: station.archive as u16, file, offset: 0, length: 0 });
                 match &mut *record {
                     Record::Settled(settled) => settled.capture = pointer,
                     Record::Robots(robots) => robots.capture = pointer,
