@@ -253,20 +253,23 @@ pub struct Summary {
 }
 
 /// States that some runs of sites must reach, or they prove little.
-pub const SITE_STATES: [&str; 15] = [
+pub const SITE_STATES: [&str; 18] = [
     "a handover",
     "a handover begun again",
     "a handover of several parts",
     "a partition frozen just as something of it became durable",
     "a keeper of addresses killed with turns out",
     "a page fetched again after a loss",
+    "a slow disk waited for",
     "a turn at an address that ran out",
     "a turn at an address wanted back",
     "an address with another keeper",
     "an agent back at another address",
+    "ended by a failing disk",
     "journal read again for others",
     "killed while handing over",
     "killed with found URLs on their way",
+    "not started: failing disk",
     "turns given back at a stop",
     "turns told to a keeper that did not know",
 ];

@@ -6,6 +6,7 @@ use nephila_core::agent::SiteView;
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::site::Partitions;
 use nephila_core::time::Mono;
+use nephila_node::writer::WriteError;
 use nephila_store::{KnownState, Store};
 
 use super::super::Promise;
@@ -80,7 +81,10 @@ impl Sim<'_> {
             let counting = process.store.hosts(&mut |host| {
                 stored += if federation.counted_for(&host.host) == federation.me() { 0 } else { host.queued };
             });
-            counting.map_err(|error| (Promise::Bounded, error.to_string()))?;
+            if let Err(error) = counting {
+                self.disk_failed(index, &WriteError::Store(error))?;
+                continue;
+            }
             if is_exact && counted != stored {
                 let what = format!("agent {index} counts {counted} URLs for other sites, its store {stored}");
                 return Err((Promise::Bounded, what));
@@ -170,7 +174,7 @@ impl Sim<'_> {
                 }
             }
             // Whoever settled it may have handed its host over since; what a power cut might have taken back may have been kept.
-            let is_kept = self.has_cut_power && (is_seen || found.is_some());
+            let is_kept = self.has_kept_more && (is_seen || found.is_some());
             let is_settled = found.is_some() || self.lost.was_settled(url) || is_kept;
             if self.has_lost && !is_seen && !is_kept && !self.copies.has(url) {
                 lost_urls += 1;

@@ -30,6 +30,10 @@ pub(super) enum Fault {
     Forget { station: usize, back_after: Duration },
     /// A process stands still.
     Pause { station: usize, lasts: Duration },
+    /// A disk fails for a while, after so many more changes: its process ends by that.
+    FailingDisk { station: usize, changes: u64, lasts: Duration },
+    /// A disk is slow.
+    SlowDisk { station: usize, lasts: Duration },
     /// Nothing passes between two groups of agents: by their bits.
     Cut { side: u64, lasts: Duration },
     /// More messages are lost, and all take long.
@@ -45,6 +49,8 @@ impl Fault {
             Fault::Lose { .. } => "loss",
             Fault::Forget { .. } => "forgotten",
             Fault::Pause { .. } => "pause",
+            Fault::FailingDisk { .. } => "failing disk",
+            Fault::SlowDisk { .. } => "slow disk",
             Fault::Cut { .. } => "cut",
             Fault::Storm { .. } => "storm",
         }
@@ -56,6 +62,8 @@ impl Fault {
         | Fault::PowerCut { station, .. }
         | Fault::Stop { station, .. }
         | Fault::Lose { station, .. }
+        | Fault::FailingDisk { station, .. }
+        | Fault::SlowDisk { station, .. }
         | Fault::Pause { station, .. } = &mut self
         {
             let others = (0..stations).map(|step| (*station + step) % stations);
@@ -73,6 +81,8 @@ impl Fault {
             | Fault::Lose { back_after: lasts, .. }
             | Fault::Forget { back_after: lasts, .. }
             | Fault::Pause { lasts, .. }
+            | Fault::FailingDisk { lasts, .. }
+            | Fault::SlowDisk { lasts, .. }
             | Fault::Cut { lasts, .. }
             | Fault::Storm { lasts, .. } => *lasts,
         }
@@ -125,6 +135,20 @@ pub(super) fn draw(seed: u64, stations: usize, within: Duration) -> Vec<(Duratio
                 Duration::from_millis([2_000, 30_000][random.below(2) as usize] + random.below(5_000));
             let station = random.below(stations as u64) as usize;
             faults.push((at, Fault::PowerCut { station, back_after }));
+        }
+    }
+    let mut random = Random::fork(seed, "disks of a site");
+    if random.percent(50) {
+        for _ in 0..1 + random.below(4) {
+            let at = Duration::from_millis(random.below(within.as_millis() as u64));
+            let lasts =
+                Duration::from_millis([2_000, 60_000][random.below(2) as usize] + random.below(5_000));
+            let (station, changes) = (random.below(stations as u64) as usize, random.below(40));
+            let fault = match random.percent(60) {
+                true => Fault::FailingDisk { station, changes, lasts },
+                false => Fault::SlowDisk { station, lasts },
+            };
+            faults.push((at, fault));
         }
     }
     faults

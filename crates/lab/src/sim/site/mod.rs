@@ -9,6 +9,7 @@ mod check_archive;
 mod check_copies;
 pub(super) mod check_owner;
 mod concerns;
+mod disks;
 mod ending;
 mod faults;
 mod federation;
@@ -79,6 +80,7 @@ enum Happening {
     Call(Call),
     Restart(usize),
     Wake(usize),
+    DiskWell(usize),
     Fault(Fault),
     /// The operator says that an agent will not come back.
     Forget(AgentId),
@@ -140,8 +142,9 @@ struct Sim<'a> {
     has_lost: bool,
     /// An agent was forgotten, or may be, and its hosts taken over: pages may be fetched again.
     has_forgotten: bool,
-    /// A machine has lost its power: what its disk had not been told to keep it may have kept all the same.
-    has_cut_power: bool,
+    /// A machine has lost its power, or a disk has failed: what a disk was not told to keep, or said that it had not kept, it may
+    /// have kept all the same.
+    has_kept_more: bool,
     copies: Copies,
     archived: Archived,
     /// Batches that reached another site, and who waits for answers.
@@ -244,7 +247,7 @@ impl<'a> Sim<'a> {
             strikes: 0,
             has_lost: false,
             has_forgotten: times_out,
-            has_cut_power: false,
+            has_kept_more: false,
             copies: Copies::default(),
             archived: Archived::default(),
             calls: 0,
@@ -397,6 +400,7 @@ impl<'a> Sim<'a> {
                     }
                 }
             }
+            Happening::DiskWell(index) => self.disk_well(index),
             Happening::Fault(fault) => self.strike(fault)?,
             Happening::Forget(lost) => self.forget(lost)?,
             Happening::Pause(wanted) => self.pause(wanted)?,
@@ -461,6 +465,14 @@ impl<'a> Sim<'a> {
                 }
                 is_up
             }
+            Fault::FailingDisk { station, changes, lasts } => {
+                self.fail_disk(station, changes, lasts);
+                self.stations[station].process.is_some()
+            }
+            Fault::SlowDisk { station, lasts } => {
+                self.slow_disk(station, lasts);
+                self.stations[station].process.is_some()
+            }
             Fault::Cut { side, lasts } => {
                 self.network.cut(side, self.now + lasts);
                 true
@@ -493,7 +505,7 @@ impl<'a> Sim<'a> {
         match crash {
             Crash::Kill => station.disk = station.disk.kill(),
             Crash::Power => {
-                self.has_cut_power = true;
+                self.has_kept_more = true;
                 station.disk = station.disk.power_cut();
                 for url in &unsynced {
                     self.lost.taken_back(url);

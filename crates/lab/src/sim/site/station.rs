@@ -18,7 +18,7 @@ use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::directory;
 use nephila_node::looking_back::LookingBack;
-use nephila_node::writer;
+use nephila_node::writer::{self, WriteError};
 use nephila_store::{Exported, KnownState, OwnStore, PlacedRecord, Store};
 
 use super::super::check_lost;
@@ -29,6 +29,7 @@ use super::super::levels::Crash;
 use super::super::random::Random;
 use super::super::web::{Meaning, PlannedHost, Reply};
 use super::super::{Promise, SiteBug};
+use super::disks::Trouble;
 use super::network::{Letter, Parcel, all_turns};
 use super::{Happening, Sim, ToProcess};
 
@@ -62,6 +63,8 @@ pub(super) struct Station {
     pub(super) posting: Option<u64>,
     /// Addresses that other sites use, as its process was told, and when.
     pub(super) told: BTreeMap<(AddressKey, u16), Mono>,
+    /// What is wrong with its disk.
+    pub(super) trouble: Trouble,
     config: Config,
 }
 
@@ -111,6 +114,7 @@ impl Station {
             is_gone: false,
             posting: None,
             told: BTreeMap::new(),
+            trouble: Trouble::default(),
             config: config.clone(),
         }
     }
@@ -156,10 +160,11 @@ impl Station {
 impl Sim<'_> {
     pub(super) fn open(&mut self, index: usize) -> Result<(), Broken> {
         let clock = self.clock(index);
-        let station = &mut self.stations[index];
-        if station.process.is_some() || station.is_gone {
+        if self.stations[index].process.is_some() || self.stations[index].is_gone {
             return Ok(());
         }
+        self.disk_opens(index);
+        let station = &mut self.stations[index];
         let config = &station.config;
         let mut agent = Agent::of_site(config.settings.clone(), config.scope(&[]), station.site.clone());
         if let Some(federation) = &station.federation {
@@ -167,8 +172,12 @@ impl Sim<'_> {
         }
         let disk = Arc::new(station.disk.clone());
         let opened = writer::open(disk, Path::new(DIR), config, &mut agent, clock);
-        let opened =
-            opened.map_err(|error| (Promise::NothingLost, format!("agent {index} cannot open: {error}")))?;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.not_opened(index, &error),
+        };
+        self.disk_rests(index);
+        let station = &mut self.stations[index];
         let mut process = Process::new(agent, opened);
         for url in self.lost.settled().filter(|_| !self.has_forgotten) {
             let mut is_held = |host: &PlannedHost| {
@@ -197,6 +206,7 @@ impl Sim<'_> {
         let mut actions = Vec::new();
         process.agent.start(clock, process.store.stored(), &mut actions);
         station.process = Some(process);
+        self.disk_opened(index);
         self.report.processes += 1;
         self.perform(index, actions)?;
         // In a federation only the first site is told.
@@ -262,61 +272,18 @@ impl Sim<'_> {
     }
 
     fn perform(&mut self, index: usize, actions: Vec<Action>) -> Result<(), Broken> {
-        let (clock, life) = (self.clock(index), self.stations[index].life);
-        let failed = |error: nephila_store::Error| {
-            (Promise::NothingLost, format!("the store of agent {index} cannot be used: {error}"))
-        };
+        let life = self.stations[index].life;
         for action in actions {
             self.trace.note_action(self.now, index, &action);
-            let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-            let answers = &mut process.answers;
+            if self.stations[index].process.is_none() {
+                return Ok(());
+            }
+            let action = match self.in_store(index, action) {
+                Ok(Some(action)) => action,
+                Ok(None) => continue,
+                Err(error) => return self.disk_failed(index, &WriteError::Store(error)),
+            };
             match action {
-                Action::Admit { place, record, open } => {
-                    let is_in = |open: Option<&Partitions>, found: &Found| {
-                        let host = identify(&found.url).map(|(host, _)| partition_of(&host));
-                        host.is_some_and(|partition| open.is_some_and(|open| open.contains(partition)))
-                    };
-                    let open_now = process.agent.open_partitions();
-                    let mut found = record.found().iter();
-                    let froze = found.any(|found| is_in(open.as_deref(), found) && !is_in(open_now, found));
-                    let admitted = process.store.admit(place, &record, open.as_deref()).map_err(failed)?;
-                    answers.push_back(Event::Admitted(admitted));
-                    if froze {
-                        self.reach("a partition frozen just as something of it became durable");
-                    }
-                }
-                Action::Decide => {
-                    answers.push_back(Event::Admitted(process.store.decide().map_err(failed)?));
-                }
-                Action::Take { host, max, fresh_first } => {
-                    let taken = process.store.take(&host, max, fresh_first, clock.wall).map_err(failed)?;
-                    answers.push_back(Event::Taken(taken));
-                }
-                Action::Keep { host, memo, away_until, .. } => {
-                    let memo = memo.filter(|_| self.bug != Some(SiteBug::ForgetsDelays));
-                    process.store.keep(&host, memo.as_deref(), away_until).map_err(failed)?;
-                }
-                Action::Visit { max } => {
-                    answers.push_back(Event::Visited(process.store.visit(clock.wall, max).map_err(failed)?));
-                }
-                Action::Recall { host, place } => {
-                    let record = process.store.record(place).ok().map(Box::new);
-                    answers.push_back(Event::Recalled { host, record, place });
-                }
-                Action::PutBack { host, due } => process.store.put_back(&host, &due).map_err(failed)?,
-                Action::Export { to, handover, partitions, from } => {
-                    let exported = process.store.export(&partitions, from.as_ref()).map_err(failed)?;
-                    self.exported(index, to, handover, exported);
-                }
-                Action::ExportHost { call, host, from } => {
-                    let exported = process.store.export_host(&host, from.as_ref()).map_err(failed)?;
-                    self.exported_host(index, call, exported);
-                }
-                Action::CountQueued(mut counted) => {
-                    let counting = process.store.count_queued(&mut |host, urls| counted.add(host, urls));
-                    let decided = counting.map_err(failed)?;
-                    answers.push_back(Event::CountedQueued { counted, decided });
-                }
                 Action::Claim { gateway, call, claim, .. } => self.claim(index, &gateway, call, claim),
                 Action::Release { call, release } => self.release(index, call, release),
                 Action::Tell { site, used } => self.tell_site(index, site, &used),
@@ -324,18 +291,6 @@ impl Sim<'_> {
                 Action::GiveRules { call, result } => self.give_rules(index, call, result),
                 Action::Say { gateway, call, saying, .. } => self.say_to_site(index, &gateway, call, saying),
                 Action::Heard { call, heard } => self.answer_saying(index, call, heard),
-                Action::Reread { from, until } => {
-                    let (mut records, next) = process.store.records(from, until).map_err(failed)?;
-                    if self.bug == Some(SiteBug::LosesOutboxes) {
-                        records.clear();
-                    }
-                    answers.push_back(Event::Reread { records, next });
-                    self.reach("journal read again for others");
-                }
-                Action::LookBack(asked) => {
-                    let records = process.store.kept_records(asked.from, asked.until).map_err(failed)?;
-                    self.looked_back(index, asked, records);
-                }
                 Action::Send { to, message } => self.send(index, &to, message),
                 Action::Post { gateway, post, batch, .. } => self.post(index, &gateway, post, batch),
                 Action::Answer { call, taken } => self.answer_call(index, call, taken),
@@ -346,9 +301,6 @@ impl Sim<'_> {
                 Action::Fetch(order) => self.fetch(index, order)?,
                 Action::Abandon(fetch) => self.abandon(index, fetch),
                 Action::Write { ticket, record, fetch } => self.write(index, ticket, record, fetch)?,
-                Action::Shared(action) => {
-                    return Err((Promise::Bounded, format!("agent {index} wants {action:?}")));
-                }
                 Action::End(reason) => {
                     let Some(back_after) = self.stations[index].back_after.take() else {
                         return Err((Promise::Bounded, format!("agent {index} ends: {}", reason.name())));
@@ -356,9 +308,81 @@ impl Sim<'_> {
                     self.sync(index)?;
                     self.crash(index, Crash::Kill, back_after);
                 }
+                other => {
+                    return Err((Promise::Bounded, format!("agent {index} wants {other:?}")));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Does what is for the store alone; gives back what is not.
+    fn in_store(&mut self, index: usize, action: Action) -> Result<Option<Action>, nephila_store::Error> {
+        let clock = self.clock(index);
+        let Some(process) = &mut self.stations[index].process else { return Ok(None) };
+        let answers = &mut process.answers;
+        match action {
+            Action::Admit { place, record, open } => {
+                let is_in = |open: Option<&Partitions>, found: &Found| {
+                    let host = identify(&found.url).map(|(host, _)| partition_of(&host));
+                    host.is_some_and(|partition| open.is_some_and(|open| open.contains(partition)))
+                };
+                let open_now = process.agent.open_partitions();
+                let mut found = record.found().iter();
+                let froze = found.any(|found| is_in(open.as_deref(), found) && !is_in(open_now, found));
+                let admitted = process.store.admit(place, &record, open.as_deref())?;
+                answers.push_back(Event::Admitted(admitted));
+                if froze {
+                    self.reach("a partition frozen just as something of it became durable");
+                }
+            }
+            Action::Decide => {
+                answers.push_back(Event::Admitted(process.store.decide()?));
+            }
+            Action::Take { host, max, fresh_first } => {
+                let taken = process.store.take(&host, max, fresh_first, clock.wall)?;
+                answers.push_back(Event::Taken(taken));
+            }
+            Action::Keep { host, memo, away_until, .. } => {
+                let memo = memo.filter(|_| self.bug != Some(SiteBug::ForgetsDelays));
+                process.store.keep(&host, memo.as_deref(), away_until)?;
+            }
+            Action::Visit { max } => {
+                answers.push_back(Event::Visited(process.store.visit(clock.wall, max)?));
+            }
+            Action::Recall { host, place } => {
+                let record = process.store.record(place).ok().map(Box::new);
+                answers.push_back(Event::Recalled { host, record, place });
+            }
+            Action::PutBack { host, due } => process.store.put_back(&host, &due)?,
+            Action::Export { to, handover, partitions, from } => {
+                let exported = process.store.export(&partitions, from.as_ref())?;
+                self.exported(index, to, handover, exported);
+            }
+            Action::ExportHost { call, host, from } => {
+                let exported = process.store.export_host(&host, from.as_ref())?;
+                self.exported_host(index, call, exported);
+            }
+            Action::CountQueued(mut counted) => {
+                let counting = process.store.count_queued(&mut |host, urls| counted.add(host, urls));
+                let decided = counting?;
+                answers.push_back(Event::CountedQueued { counted, decided });
+            }
+            Action::Reread { from, until } => {
+                let (mut records, next) = process.store.records(from, until)?;
+                if self.bug == Some(SiteBug::LosesOutboxes) {
+                    records.clear();
+                }
+                answers.push_back(Event::Reread { records, next });
+                self.reach("journal read again for others");
+            }
+            Action::LookBack(asked) => {
+                let records = process.store.kept_records(asked.from, asked.until)?;
+                self.looked_back(index, asked, records);
+            }
+            other => return Ok(Some(other)),
+        }
+        Ok(None)
     }
 
     /// What the store knows of a host that another site claims.

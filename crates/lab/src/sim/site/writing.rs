@@ -7,14 +7,14 @@ use nephila_core::assign::partition_of_address;
 use nephila_core::record::{Arrived, How, Record};
 use nephila_core::url::AddressKey;
 use nephila_node::crawl::snapshot;
-use nephila_node::writer::{Done, Job};
+use nephila_node::writer::{Done, Job, WriteError};
 use nephila_store::Store;
 
+use super::super::SiteBug;
 use super::super::check_lost;
 use super::super::driver::{Broken, Process};
 use super::super::levels::{Exchange, Level};
 use super::super::web::HostPlan;
-use super::super::{Promise, SiteBug};
 use super::station::Station;
 use super::{Happening, Sim, TROUBLE_LASTS, ToProcess};
 
@@ -55,12 +55,15 @@ impl Sim<'_> {
         let sync = !std::mem::replace(&mut process.sync_due, true);
         let capture = capture.filter(|_| self.bug != Some(SiteBug::ForgetsToArchive));
         let written = process.writer.write(Job { ticket, record, capture, attempt: None }, wall);
-        written.map_err(|error| (Promise::Bounded, error.to_string()))?;
+        if let Err(error) = written {
+            return self.disk_failed(index, &error);
+        }
+        let wait = if commit || sync { self.disk_wait(index) } else { Duration::ZERO };
         if commit {
-            self.after(COMMIT_AFTER, Happening::ToProcess(index, life, ToProcess::Commit));
+            self.after(COMMIT_AFTER + wait, Happening::ToProcess(index, life, ToProcess::Commit));
         }
         if sync {
-            self.after(SYNC_AFTER, Happening::ToProcess(index, life, ToProcess::Sync));
+            self.after(SYNC_AFTER + wait, Happening::ToProcess(index, life, ToProcess::Sync));
         }
         Ok(())
     }
@@ -68,7 +71,10 @@ impl Sim<'_> {
     pub(super) fn commit(&mut self, index: usize) -> Result<(), Broken> {
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         process.commit_due = false;
-        let durable = process.writer.commit().map_err(|error| (Promise::Bounded, error.to_string()))?;
+        let durable = match process.writer.commit() {
+            Ok(durable) => durable,
+            Err(error) => return self.disk_failed(index, &error),
+        };
         let end = process.writer.end();
         // What others count on was synced, and all before it.
         let is_synced = durable.iter().any(|done| done.record.is_for_others());
@@ -86,7 +92,9 @@ impl Sim<'_> {
         let Process { agent, store, pointed, .. } = process;
         let done = snapshot(agent, store, pointed, end, clock).and_then(|job| job.run());
         let ended = done.and_then(|done| process.store.end_snapshot(done));
-        ended.map_err(|error| (Promise::NothingLost, format!("no snapshot: {error}")))?;
+        if let Err(error) = ended {
+            return self.disk_failed(index, &WriteError::Store(error));
+        }
         self.reach("snapshot");
         Ok(())
     }
@@ -131,10 +139,10 @@ impl Sim<'_> {
         for Done { ticket, place, record } in durable {
             let Some(process) = &mut self.stations[index].process else { return Ok(()) };
             if let Record::Settled(settled) = &*record {
-                let decided = process.store.settle(place, settled);
-                let decided = decided.map_err(|error| (Promise::NothingLost, error.to_string()))?;
-                if decided.is_news() {
-                    process.answers.push_back(Event::Decided(decided));
+                match process.store.settle(place, settled) {
+                    Ok(decided) if decided.is_news() => process.answers.push_back(Event::Decided(decided)),
+                    Ok(_) => {}
+                    Err(error) => return self.disk_failed(index, &WriteError::Store(error)),
                 }
             }
             self.tell(index, Event::Recorded { ticket, place, record })?;
@@ -145,7 +153,9 @@ impl Sim<'_> {
     pub(super) fn sync(&mut self, index: usize) -> Result<(), Broken> {
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         process.sync_due = false;
-        process.writer.sync().map_err(|error| (Promise::Bounded, error.to_string()))?;
+        if let Err(error) = process.writer.sync() {
+            return self.disk_failed(index, &error);
+        }
         self.is_synced(index);
         Ok(())
     }
