@@ -10,7 +10,7 @@ use nephila_node::asking::from_hex;
 use nephila_node::config::{read_span, reference};
 use nephila_node::control::{self, Block, CallError, Everywhere, HostSort, Request, Response, block_name};
 use nephila_node::directory::{self, DirectoryError, Recorded};
-use nephila_node::display::harmless;
+use nephila_node::display::{harmless, note};
 use nephila_node::report::{Captured, Why, decoded};
 use nephila_node::{seeds, why};
 use serde_json::json;
@@ -250,13 +250,32 @@ fn dir(matches: &ArgMatches) -> Result<PathBuf, Failure> {
     }
 }
 
+/// What whoever asks an agent of a site that does not run should know of the answer.
+fn of_one_that_does_not_run(request: &Request) -> &'static str {
+    match request {
+        Request::Block { .. } | Request::Unblock { .. } | Request::Pause | Request::Resume => {
+            "this agent does not run, and the others of its site hear of this when it does: tell one that runs (--out), \
+             and it holds at once"
+        }
+        _ => {
+            "this agent does not run: this is what it knew last. One that runs answers for all of the site (--out)"
+        }
+    }
+}
+
 fn ask(dir: &Path, request: &Request) -> Result<Response, Failure> {
     match control::call(&directory::control_socket(dir), request) {
         Ok(response) => Ok(response),
-        Err(CallError::NotRunning) => why::ask_files(dir, request).map_err(|error| match error {
-            why::AskError::Directory(error) => error.into(),
-            other => anyhow::Error::from(other).into(),
-        }),
+        Err(CallError::NotRunning) => {
+            let response = why::ask_files(dir, request).map_err(|error| match error {
+                why::AskError::Directory(error) => Failure::from(error),
+                other => anyhow::Error::from(other).into(),
+            })?;
+            if !matches!(response, Response::Refused { .. }) && Recorded::load(dir)?.agent.is_some() {
+                note(of_one_that_does_not_run(request));
+            }
+            Ok(response)
+        }
         Err(error) => Err(anyhow::Error::from(error).into()),
     }
 }

@@ -420,6 +420,18 @@ fn an_agent_with_other_seeds_is_not_let_in() {
     assert_eq!(said.matches(" is not let in: it has other settings than this agent").count(), 1, "{said}");
     let (code, out, _) = site();
     assert!(code == Some(0) && out.starts_with("nothing runs there; what this agent knew last"), "{out}");
+    // Others may run, and hear nothing of what is said here.
+    for (question, words) in [("status", "what it knew last"), ("block", "hear of this when it does")] {
+        let mut args = vec![question, "--out", "a"];
+        args.extend((question == "block").then_some("a.example"));
+        let (code, _, error) = run(dir, &args);
+        assert!(code == Some(0) && error.contains(words), "{question}: {error}");
+    }
+    // A file that has another scope than the agent began with.
+    let text = fs::read_to_string(dir.join("a.toml")).unwrap();
+    fs::write(dir.join("a.toml"), format!("scope = \"domain\"\n{text}")).unwrap();
+    let (code, _, error) = run(dir, &["agent", "--config", "a.toml"]);
+    assert!(code == Some(2) && error.contains("write in the agent's file what is there"), "{error}");
 }
 
 /// Agents of a site in a directory, with their files.

@@ -156,7 +156,11 @@ impl Recorded {
             .filter(|(_, flags)| !flags.is_empty())
             .map(|(what, flags)| format!("{what} {flags}"))
             .collect();
-        let advice = advice.join(" and ");
+        let advice = match self.agent {
+            // It has no such flags, and a mistake in its file may have been noticed before it was in any site.
+            Some(_) => "write in the agent's file what is there. If it has never been in a site, remove the directory instead".into(),
+            None => format!("{}; another crawl begins with another --out", advice.join(" and ")),
+        };
         Err(DirectoryError::FixedChanged { dir: dir.to_owned(), differences, advice })
     }
 

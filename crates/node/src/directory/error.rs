@@ -43,7 +43,7 @@ pub enum DirectoryError {
     },
     /// The scope, or the order of URLs, is not that of the earlier runs.
     #[error(
-        "the crawl in {} is another one:\n{}\nto go on with it, {advice}; another crawl begins with another --out",
+        "the crawl in {} is another one:\n{}\nto go on with it, {advice}",
         .dir.display(),
         .differences.join("\n")
     )]
