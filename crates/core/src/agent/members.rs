@@ -293,6 +293,18 @@ impl Agent {
         resting.into_iter().for_each(|partition| self.rest(partition, now));
     }
 
+    /// Hosts of partitions that have come are left alone for as long as that takes, those too that were here before and are still
+    /// in memory: others may have asked them meanwhile.
+    fn leave_alone(&mut self, came: &Partitions) {
+        for index in 0..self.bench.index_end() {
+            let host = self.bench.get(index).filter(|host| came.contains(host.partition));
+            let Some(at) = host.and_then(|host| self.site.came_at(&host.name)) else { continue };
+            let from = at + self.first_wait(index);
+            let host = self.bench.host_mut(index);
+            host.not_before = host.not_before.max(from);
+        }
+    }
+
     /// When a partition has rested, this agent passes the token on to itself. So a token that was made anew and never passed on
     /// says that its hosts are still to be left alone, whenever its holder starts.
     fn end_rests(&mut self, now: Now, out: &mut Vec<Action>) {
@@ -324,7 +336,7 @@ impl Agent {
     }
 
     /// Another agent knows of tokens whose holders are gone.
-    fn on_orphans(&mut self, tokens: Vec<(u16, Token)>, out: &mut Vec<Action>) {
+    fn on_orphans(&mut self, tokens: Vec<(u16, Token)>, now: Now, out: &mut Vec<Action>) {
         let me = self.site.me();
         let mut anew = Vec::new();
         for (partition, token) in tokens {
@@ -341,6 +353,9 @@ impl Agent {
                 anew.push((partition, token.anew(me, partition)));
             }
         }
+        // Of some this agent was about to hear that the other one had them: that may be asking still.
+        let stopped: Vec<u16> = anew.iter().map(|(at, _)| *at).filter(|at| !self.site.may_ask(*at)).collect();
+        stopped.into_iter().for_each(|partition| self.rest(partition, now));
         if !anew.is_empty() {
             self.write(Record::Tokens(anew), None, None, out);
         }
@@ -428,7 +443,7 @@ impl Agent {
             }
             Message::Moved { handover, part } => self.on_moved(from, handover, part, now, out),
             Message::MoveAgain { handover } => self.on_move_again(from, handover, now, out),
-            Message::Orphans(tokens) => self.on_orphans(tokens, out),
+            Message::Orphans(tokens) => self.on_orphans(tokens, now, out),
             Message::Grant { tokens } => self.on_grant(from, tokens, out),
             Message::AskRules { origin, url, hops } => {
                 self.on_ask_rules(from, origin, &url, hops, now, out);
@@ -635,6 +650,7 @@ impl Agent {
                     }
                 }
                 let is_passed_on = matches!(self.site.replies.get(&ticket), Some(Reply::Granted(..)));
+                self.leave_alone(&came);
                 self.kept_partitions_changed(came, is_passed_on, now);
                 let partitions: Partitions = tokens.iter().map(|(partition, _)| *partition).collect();
                 self.forget_hosts_of(&partitions);

@@ -39,7 +39,7 @@ impl Token {
     }
 
     /// Whether it was made anew and never passed on since.
-    pub(crate) fn is_new(self) -> bool {
+    pub fn is_new(self) -> bool {
         self.life() > 0 && self.epoch & ((1 << PASSED_BITS) - 1) == 0
     }
 

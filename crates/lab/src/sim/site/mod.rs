@@ -8,6 +8,7 @@
 mod check_archive;
 mod check_copies;
 pub(super) mod check_owner;
+mod check_rest;
 mod concerns;
 mod disks;
 mod ending;
@@ -46,6 +47,7 @@ use super::{Promise, Report, SiteBug, Violation};
 use check_archive::Archived;
 use check_copies::Copies;
 use check_owner::Owners;
+use check_rest::Rests;
 use concerns::{Said, SayCall, ToSay};
 use faults::Fault;
 use federation::{Call, Caller, ClaimCall, RulesCall};
@@ -130,6 +132,7 @@ struct Sim<'a> {
     sequence: u64,
     exchanges: Exchange,
     owners: Owners,
+    rests: Rests,
     polite: Polite,
     twice: Twice,
     lost: Lost,
@@ -239,6 +242,7 @@ impl<'a> Sim<'a> {
             sequence: 0,
             exchanges: 0,
             owners: Owners::default(),
+            rests: Rests::default(),
             polite: Polite::with_clocks(settings, DRIFT),
             twice: Twice::default(),
             lost: Lost::default(),

@@ -494,6 +494,11 @@ impl Sim<'_> {
         let (took, started, exchange) = (reply.took, self.clock(index), self.exchanges);
         let site = self.home_of(index);
         let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply, site };
+        let partition = identify(flight.url.as_str()).map(|(host, _)| partition_of(&host));
+        if let Some(partition) = partition {
+            let rests = self.rests.asks(index, partition, self.now);
+            rests.map_err(|what| (Promise::Polite, what))?;
+        }
         let is_stray = self.is_stray(index, &flight.host);
         let of_two = self.owners.begins(&flight.host, index, is_stray.then_some(self.now));
         let is_forgiven = self.owners.was_stray(&flight.host, self.now);

@@ -46,6 +46,13 @@ impl Sim<'_> {
         let life = station.life;
         let Some(process) = &mut station.process else { return Ok(()) };
         process.store.prune(&mut record);
+        if let Record::Tokens(tokens) = &*record {
+            let open = process.agent.open_partitions();
+            for (partition, token) in tokens {
+                let holds = open.is_some_and(|open| open.contains(*partition));
+                self.rests.written((index, station.site.me), (*partition, *token), holds, self.now);
+            }
+        }
         let (exchange, capture) = match fetch.and_then(|fetch| process.held.remove(&fetch)) {
             Some((exchange, capture)) => (Some(exchange), capture),
             None => (None, None),
