@@ -294,7 +294,8 @@ impl EmbeddedStore {
         recent::drop_repeated(record);
     }
 
-    /// Which URLs of a host are done or were tried, and what is kept of it, from `from` on as far as it likes.
+    /// Which URLs of a host are done or were tried, and what is kept of it, from `from` on as far as it likes; nothing, not even
+    /// the host, if nobody can go on from there.
     pub fn export_host(&mut self, host: &Host, from: Option<&Cursor>) -> Result<Exported> {
         self.frontier.change(|frontier| {
             let (moved, next) = frontier.export_done(host, from, MOVED_URLS_MAX)?;

@@ -448,7 +448,10 @@ impl Agent {
     ) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let Some((site, asker)) = exchange.claims.reading.remove(&call) else { return };
-        let Some(MovedHost { host, memo, .. }) = moved.hosts.first_mut() else { return };
+        let Some(MovedHost { host, memo, .. }) = moved.hosts.first_mut() else {
+            // Who asks wants to go on from where no answer has ended.
+            return self.answer_claim(asker, None, out);
+        };
         // What is on the workbench is newer.
         let known = self.bench.find(host).map(|index| self.bench.host(index)).filter(|host| host.is_known());
         let last = known.map_or(memo.take(), |host| host.memo(self.runs, now));

@@ -158,21 +158,17 @@ impl Frontier {
     }
 
     /// Reads which URLs of a host are done, at most `max` from `from` on, and says where to go on; at the end also which were
-    /// tried. What is given away is not done.
+    /// tried. What is given away is not done. Others say where to go on: from where nobody can, there is not even the host.
     pub fn export_done(
         &mut self,
         host: &Host,
         from: Option<&Cursor>,
         max: usize,
     ) -> Result<(Moved, Option<Cursor>)> {
+        let first = from.map_or(Some(Default::default()), |from| from.0.as_slice().try_into().ok());
+        let Some(first) = first else { return Ok((Moved::default(), None)) };
         self.decide_range(&Range::Host(host.clone()))?;
         let key = self.key_of(host);
-        let first = from.map_or(Some(Default::default()), |from| from.0.as_slice().try_into().ok());
-        let first = first.ok_or(Error::Corrupt {
-            path: host.as_str().into(),
-            place: 0,
-            what: "nobody can go on from there",
-        })?;
         let (mut seen, mut next) = (Vec::new(), None);
         self.sieve.each(&self.blocks, &Key::new(key, Fingerprint(first)), &mut |key, value| {
             if value.stage != Stage::Settled {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use nephila_core::agent::Cursor;
 use nephila_core::assign::partition_of;
 use nephila_core::record::{Found, How, Outcome, Record};
 use nephila_core::site::{AgentId, Partitions};
@@ -224,4 +225,27 @@ fn compare(sides: &mut [Side; 2], holder: &BTreeMap<u64, usize>, known: &BTreeMa
     handed.sort();
     let expected: Vec<&String> = known.iter().filter(|(_, done)| !**done).map(|(text, _)| text).collect();
     assert_eq!(handed.iter().collect::<Vec<_>>(), expected, "seed {seed}");
+}
+
+/// Others say where to go on with a host, and may say anything.
+#[test]
+fn a_host_is_told_from_where_somebody_can_go_on() {
+    let all = Partitions::all();
+    let mut side = Side::new(0, all);
+    for number in 0..HOSTS * 4 {
+        side.tell(&Record::Seeds(vec![found(number)]));
+        side.tell(&Record::Settled(settled(&page(number), Outcome::Answered { status: 200 })));
+    }
+    let of = host("h0.example");
+    let mut seen = |from: Option<Vec<u8>>| {
+        let told = side.store.export_host(&of, from.map(Cursor).as_ref()).unwrap();
+        assert_eq!(told.next, None);
+        told.moved.hosts.first().map(|host| host.seen.len())
+    };
+    assert_eq!(seen(None), Some(4));
+    for bytes in [vec![], vec![7], vec![0; 11], vec![0; 13], vec![255; 5_000]] {
+        assert_eq!(seen(Some(bytes)), None);
+    }
+    // Of the right length it is between two URLs, if not at one.
+    assert_eq!((seen(Some(vec![0; 12])), seen(Some(vec![255; 12]))), (Some(4), Some(0)));
 }

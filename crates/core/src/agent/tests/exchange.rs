@@ -289,3 +289,17 @@ fn a_site_is_not_believed_what_it_cannot_know() {
     rig.run(180.0);
     assert_eq!((rig.times(&url).len(), rig.totals().claimed, rig.claims.len()), (1, 1, 0));
 }
+
+#[test]
+fn a_claim_that_goes_on_from_nowhere_is_refused() {
+    let mut rig = rig(Settings::default(), federation(None), &[]);
+    let (list, host) = (federation(None).list(), Host::parse("www.other.example").unwrap());
+    for from in [Some(Cursor(vec![7])), None] {
+        let is_beginning = from.is_none();
+        let claim = Box::new(Claim { list, host: host.clone(), from });
+        rig.step(Event::Claim { call: 3, site: "away".to_owned(), claim });
+        rig.run(rig.secs() + 1.0);
+        let (call, release) = rig.releases.pop().unwrap();
+        assert_eq!((call, release.is_some()), (3, is_beginning));
+    }
+}

@@ -495,6 +495,11 @@ impl Rig {
                     let decided = Admitted::default();
                     self.later(Duration::ZERO, Event::CountedQueued { counted, decided });
                 }
+                Action::ExportHost { call, from: Some(_), .. } => {
+                    // No answer of this store says where to go on.
+                    let (moved, decided) = (Moved::default(), Admitted::default());
+                    self.later(Duration::ZERO, Event::ExportedHost { call, moved, next: None, decided });
+                }
                 Action::ExportHost { call, host, .. } => {
                     let memo = self.store.memo(&host);
                     let moved =
