@@ -166,6 +166,15 @@ impl Scope {
         if is_seed { Ok(()) } else { Err(out) }
     }
 
+    /// Whether its host may have URLs that belong to the crawl, which robots.txt as such need not do.
+    pub fn reaches(&self, robots: &CleanUrl) -> bool {
+        let is_near = self.kind == ScopeKind::Any || self.narrowest(robots) <= self.kind.max(ScopeKind::Site);
+        let is_match = |pattern: &Regex| pattern.is_match(robots.as_str());
+        is_near
+            && (self.include.is_empty() || self.include.iter().any(is_match))
+            && !self.exclude.iter().any(is_match)
+    }
+
     fn judge_as_found(&self, url: &CleanUrl) -> Result<(), OutOfScope> {
         if self.kind != ScopeKind::Any {
             let wider = self.narrowest(url);
@@ -328,6 +337,25 @@ mod tests {
             let judged = scope(kind, &[seed]).judge(&url(found).into());
             let expected = wider.map_or(Ok(()), |wider| Err(OutOfScope::Place { kind, wider }));
             assert_eq!(judged, expected, "{kind}: {seed} {found}");
+        }
+    }
+
+    #[test]
+    fn hosts_in_reach() {
+        let prefix = scope(ScopeKind::Prefix, &["http://a.example/docs/"]);
+        let any = |include: &[&str], exclude: &[&str]| {
+            let patterns = |all: &[&str]| all.iter().map(|one| Regex::new(one).unwrap()).collect();
+            Scope::new(ScopeKind::Any, patterns(include), patterns(exclude))
+        };
+        for (scope, of, expected) in [
+            (&prefix, "http://www.a.example/robots.txt", true),
+            (&prefix, "http://b.a.example/robots.txt", false),
+            (&any(&[], &[]), "http://b.example/robots.txt", true),
+            (&any(&[], &["//b[.]"]), "http://b.example/robots.txt", false),
+            (&any(&["//a[.]"], &[]), "http://b.example/robots.txt", false),
+            (&any(&["//a[.]"], &[]), "http://a.example/robots.txt", true),
+        ] {
+            assert_eq!(scope.reaches(&url(of).into()), expected, "{of}");
         }
     }
 

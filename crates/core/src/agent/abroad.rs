@@ -5,6 +5,9 @@
 //! another site says that its server said is believed: whoever redirects its robots.txt there believes that host.
 //!
 //! A site that is asked for a host that it has granted to the nearest one passes the question on, once.
+//!
+//! Who asks may name any URL, and need not have been redirected there. So it hears only of hosts that belong to the crawl here,
+//! and of what they say only what a robots.txt can.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +15,12 @@ use super::{Action, Agent};
 use crate::assign::partition_of;
 use crate::federation::{AskedRules, SiteNumber};
 use crate::frontier::{Asker, Errand};
-use crate::limits::{RELAYED_MAX, RULES_ASKED_MAX};
+use crate::limits::{LOCATION_BYTES_MAX, RELAYED_MAX, RULES_ASKED_MAX};
 use crate::record::Failure;
-use crate::robots::ROBOTS_BYTES_MAX;
+use crate::robots::{ROBOTS_BYTES_MAX, Robots};
 use crate::site::{Message, RulesAnswer};
 use crate::time::{Mono, Now};
-use crate::url::{Host, Origin, Url, clean};
+use crate::url::{CleanUrl, Host, Origin, Url, clean};
 
 /// What is under way.
 #[derive(Debug, Default)]
@@ -104,7 +107,10 @@ impl Agent {
         let host = Host::of(&parsed);
         let federation = &exchange.federation;
         let is_ours = federation.site_of(&host) == federation.me() || federation.is_by_place(&host);
-        if exchange.federation.list() != list || !is_ours {
+        // Of patterns only its URLs may show that it belongs to the crawl.
+        let is_known =
+            self.scope.reaches(&CleanUrl::from(parsed.clone())) || self.bench.find(&host).is_some();
+        if exchange.federation.list() != list || !is_ours || !is_known {
             return out.push(Action::GiveRules { call, result: None });
         }
         if self.site.is_ours(&host) {
@@ -135,7 +141,19 @@ impl Agent {
             (&*of, &**other, *after) == (origin, url, hops)
         };
         for (call, ..) in exchange.abroad.relayed.extract_if(.., is_it) {
-            out.push(Action::GiveRules { call, result: Some(Box::new(result.clone())) });
+            give_rules(call, result.clone(), out);
         }
     }
+}
+
+/// What another site hears of an answer: what a robots.txt can say, and of a redirect where it goes.
+pub(super) fn give_rules(call: u64, result: Result<RulesAnswer, Failure>, out: &mut Vec<Action>) {
+    let result = result.map(|answer| {
+        let RulesAnswer { status, is_whole, location, max_age, body } = answer;
+        let location =
+            location.filter(|text| (300..400).contains(&status) && text.len() <= LOCATION_BYTES_MAX);
+        let body = if (200..300).contains(&status) { Robots::only_rules(&body) } else { Vec::new() };
+        RulesAnswer { status, is_whole, location, max_age, body }
+    });
+    out.push(Action::GiveRules { call, result: Some(Box::new(result)) });
 }

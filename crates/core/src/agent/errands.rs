@@ -2,6 +2,7 @@
 //!
 //! Nothing is repeated: who waits for rules gives up after a while, as for any host that does not deliver, and asks again later.
 
+use super::abroad::give_rules;
 use super::{Action, Agent, Answer, Content, Fetched};
 use crate::assign::partition_of;
 use crate::frontier::{Asker, Errand, Place};
@@ -83,13 +84,13 @@ impl Agent {
         result: Result<RulesAnswer, Failure>,
         out: &mut Vec<Action>,
     ) {
-        let result = Box::new(result);
         match errand.asker {
             Some(Asker::Agent(asker)) => {
+                let result = Box::new(result);
                 let (origin, url, hops) = (errand.origin.clone(), errand.url.to_string(), errand.hops);
                 self.send(asker, Message::Rules { origin, url, hops, result }, out);
             }
-            Some(Asker::Site(call)) => out.push(Action::GiveRules { call, result: Some(result) }),
+            Some(Asker::Site(call)) => give_rules(call, result, out),
             None => {}
         }
     }

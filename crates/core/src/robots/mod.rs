@@ -77,6 +77,12 @@ impl Robots {
         parse::parse(body, token)
     }
 
+    /// What can be a rule to any reader of a robots.txt, each in its line, and nothing else: whoever is to hear only that cannot
+    /// read a page by it. It is read as the whole would be.
+    pub fn only_rules(body: &[u8]) -> Vec<u8> {
+        parse::only_rules(body)
+    }
+
     /// About how much memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let rule = |rule: &Rule| size_of::<Rule>() + rule.text.len() + rule.pattern.len() + 32;

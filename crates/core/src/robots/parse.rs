@@ -11,6 +11,9 @@ use super::{
     SITEMAPS_MAX,
 };
 
+/// What is kept of the name in a user-agent line, where only that counts which a robots.txt says.
+const PRODUCT_BYTES_MAX: usize = 256;
+
 #[derive(Clone, Copy)]
 enum Record {
     UserAgent,
@@ -111,10 +114,47 @@ pub(super) fn parse(body: &[u8], token: &str) -> Robots {
     Robots { rules: group.rules.into_boxed_slice(), crawl_delay: group.crawl_delay, sitemaps }
 }
 
+/// See [`Robots::only_rules`].
+pub(super) fn only_rules(body: &[u8]) -> Vec<u8> {
+    let text = decode(body);
+    let (mut kept, mut blank) = (Vec::new(), 0);
+    for line in lines(&text) {
+        let line = trim(line.split(|&octet| octet == b'#').next().unwrap_or_default());
+        let Some(said) = split(line).map(|(record, value)| meaning(record, value)) else {
+            blank += 1;
+            continue;
+        };
+        if kept.len() + blank + said.len() >= ROBOTS_BYTES_MAX {
+            break;
+        }
+        kept.resize(kept.len() + std::mem::take(&mut blank), b'\n');
+        kept.extend(said);
+        kept.push(b'\n');
+    }
+    kept
+}
+
+/// A line as it is read: its record, and as much of the value as counts.
+fn meaning(record: Record, value: &[u8]) -> Vec<u8> {
+    let is_no_space = |octet: &&u8| **octet > b' ';
+    let (name, bytes) = match record {
+        // The name of a product, whatever follows it.
+        Record::UserAgent => {
+            ("User-agent", value.iter().take_while(is_no_space).take(PRODUCT_BYTES_MAX).count())
+        }
+        Record::Allow | Record::Disallow => {
+            let name = if matches!(record, Record::Allow) { "Allow" } else { "Disallow" };
+            (name, if can_match(value) { value.len() } else { 0 })
+        }
+        Record::CrawlDelay => ("Crawl-delay", digits(value)),
+        Record::Sitemap => ("Sitemap", sitemap(value).map_or(0, str::len)),
+    };
+    [name.as_bytes(), b": ", &value[..bytes]].concat()
+}
+
 impl Group {
     fn add_rule(&mut self, line: u32, text: &[u8], allow: bool, value: &[u8]) {
-        let can_match = matches!(value.first(), Some(b'/' | b'*'));
-        if !self.current || !can_match || self.rules.len() == RULES_MAX {
+        if !self.current || !can_match(value) || self.rules.len() == RULES_MAX {
             return;
         }
         let text = &text[..text.len().min(RULE_TEXT_BYTES_MAX)];
@@ -197,11 +237,18 @@ fn is_everyone(value: &[u8]) -> bool {
     matches!(value, [b'*'] | [b'*', b'\0'..=b' ', ..])
 }
 
+fn can_match(value: &[u8]) -> bool {
+    matches!(value.first(), Some(b'/' | b'*'))
+}
+
+fn digits(value: &[u8]) -> usize {
+    value.iter().take_while(|octet| octet.is_ascii_digit() || **octet == b'.').count()
+}
+
 /// The number that a value begins with, in seconds. What follows it (a unit, a range) is ignored, and so is a value
 /// that begins with none (a sign, `NaN`).
 fn crawl_delay(value: &[u8]) -> Option<Duration> {
-    let digits = value.iter().take_while(|octet| octet.is_ascii_digit() || **octet == b'.').count();
-    let seconds: f64 = std::str::from_utf8(&value[..digits]).ok()?.parse().ok()?;
+    let seconds: f64 = std::str::from_utf8(&value[..digits(value)]).ok()?.parse().ok()?;
     Some(Duration::from_secs_f64(seconds.min(CRAWL_DELAY_MAX.as_secs_f64())))
 }
 
@@ -264,6 +311,31 @@ mod tests {
         ] {
             assert_eq!(answers(body, &["/a", "/b"]), expected, "{body:?}");
         }
+    }
+
+    #[test]
+    fn only_what_can_be_a_rule_is_passed_on() {
+        let body = "\u{feff}<html>secret\nuseragent nephila/1 (secret)\n\nDisallow: /a b # secret\nDisallow: secret\rsecret\r\n\
+                    Crawl-delay: 1.5 secret\nSitemap: secret\nSitemap: http://a/\nallow secret\nsecret: /\nsecret";
+        let kept = only_rules(body.as_bytes());
+        let expected = "\nUser-agent: nephila/1\n\nDisallow: /a b\nDisallow: \n\nCrawl-delay: 1.5\nSitemap: \nSitemap: http://a/\n\
+                        Allow: \n";
+        assert_eq!(String::from_utf8_lossy(&kept), expected);
+        assert_eq!(only_rules(b"secret").len(), 0);
+        // It means the same, to every line's number, and as often as it is passed on.
+        let (read, again) = (Robots::parse(body.as_bytes(), "nephila"), Robots::parse(&kept, "nephila"));
+        let deciding = |robots: &Robots| robots.decide("/a%20b").rule.map(|rule| rule.line);
+        assert_eq!((deciding(&read), deciding(&again)), (Some(4), Some(4)));
+        assert_eq!((read.crawl_delay, &read.sitemaps), (again.crawl_delay, &again.sitemaps));
+        assert_eq!(only_rules(&kept), kept);
+        let long = "Disallow: /x\n".repeat(ROBOTS_BYTES_MAX / 10);
+        assert!(only_rules(long.as_bytes()).len() <= ROBOTS_BYTES_MAX);
+        // UTF-16 grows.
+        let long: Vec<u8> = [0xfe, 0xff]
+            .into_iter()
+            .chain("Disallow: /\u{4e2d}\n".repeat(40_000).encode_utf16().flat_map(u16::to_be_bytes))
+            .collect();
+        assert!(only_rules(&long).len() <= ROBOTS_BYTES_MAX);
     }
 
     #[test]

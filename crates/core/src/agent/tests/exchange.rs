@@ -2,8 +2,9 @@
 //! from it.
 
 use super::*;
-use crate::federation::{Batch, Federation, Release, SiteEntry};
+use crate::federation::{AskedRules, Batch, Federation, Release, SiteEntry};
 use crate::settings::OutboxFull;
+use crate::url::Origin;
 
 const ONE: &str = "http://other.example/1";
 const TWO: &str = "http://other.example/2";
@@ -302,4 +303,38 @@ fn a_claim_that_goes_on_from_nowhere_is_refused() {
         let (call, release) = rig.releases.pop().unwrap();
         assert_eq!((call, release.is_some()), (3, is_beginning));
     }
+}
+
+/// Who asks for rules may name any URL.
+#[test]
+fn a_site_reads_no_pages_by_asking_for_rules() {
+    let secret = robots("User-agent: *\nDisallow: /a # secret\n<p>secret</p>");
+    let moved = Reply { robots: Some("secret"), ..to("http://other.example/secret") };
+    let web = [("http://a.example/secret", vec![secret]), ("http://a.example/moved", vec![moved])];
+    let mut rig = rig(Settings::default(), federation(None), &web);
+    let ask = |rig: &mut Rig, url: &str| {
+        let origin = Origin::of(&Url::parse(ONE).unwrap());
+        let ask = AskedRules { list: federation(None).list(), origin, url: url.to_owned(), hops: 1 };
+        rig.step(Event::RulesAsked { call: 5, ask: Box::new(ask) });
+        rig.run(rig.secs() + 30.0);
+        let (call, result) = rig.rules_given.pop().unwrap();
+        assert_eq!(call, 5);
+        result.map(|result| result.unwrap())
+    };
+    let given = ask(&mut rig, "http://a.example/secret").unwrap();
+    assert_eq!(String::from_utf8_lossy(&given.body), "User-agent: *\nDisallow: /a\n");
+    let given = ask(&mut rig, "http://a.example/moved").unwrap();
+    assert_eq!((given.status, &*given.body), (301, &b""[..]));
+    assert_eq!(given.location.as_deref(), Some("http://other.example/secret"));
+    // Nothing is asked of a host that is not of the crawl.
+    let before = rig.requests.len();
+    let mut scope = Scope::new(ScopeKind::Site, Vec::new(), Vec::new());
+    scope.add_seed(&Url::parse(A).unwrap());
+    let site = first_agent(Vec::new(), false);
+    rig.agent = Agent::of_site(rig.settings.clone(), scope, site).in_federation(federation(None));
+    rig.start();
+    rig.run(rig.secs() + 5.0);
+    assert_eq!(ask(&mut rig, "http://b.example/secret"), None);
+    assert_eq!(rig.requests.len(), before);
+    assert!(ask(&mut rig, "http://a.example/secret").is_some());
 }

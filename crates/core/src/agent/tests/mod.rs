@@ -23,7 +23,7 @@ use crate::parse::{Link, LinkKind};
 use crate::record::{Failure, Settled};
 use crate::robots::Directives;
 use crate::scope::ScopeKind;
-use crate::site::{AgentId, Moved, MovedHost, SiteSettings, Terms};
+use crate::site::{AgentId, Moved, MovedHost, RulesAnswer, SiteSettings, Terms};
 use crate::url::Fingerprint;
 
 /// Every answer takes this long unless it says otherwise.
@@ -255,6 +255,9 @@ impl Table {
     }
 }
 
+/// What a server said when it was asked for its robots.txt.
+type Rules = Box<Result<RulesAnswer, Failure>>;
+
 struct Rig {
     agent: Agent,
     settings: Settings,
@@ -283,6 +286,8 @@ struct Rig {
     /// Claims to other sites, and what was answered to those of others.
     claims: Vec<(u64, SiteNumber, Box<Claim>)>,
     releases: Vec<(u64, Option<Box<Release>>)>,
+    /// What was answered to other sites that wanted rules.
+    rules_given: Vec<(u64, Option<Rules>)>,
     /// Where all addresses are.
     position: Option<Position>,
 }
@@ -312,6 +317,7 @@ impl Rig {
             answers: Vec::new(),
             claims: Vec::new(),
             releases: Vec::new(),
+            rules_given: Vec::new(),
             position: None,
         }
     }
@@ -483,7 +489,6 @@ impl Rig {
                 said @ (Action::Send { .. }
                 | Action::Export { .. }
                 | Action::AskRules { .. }
-                | Action::GiveRules { .. }
                 | Action::Heard { .. }
                 | Action::LookBack(_)
                 | Action::Shared(_)) => {
@@ -509,6 +514,7 @@ impl Rig {
                 }
                 Action::Claim { call, site, claim, .. } => self.claims.push((call, site, claim)),
                 Action::Release { call, release } => self.releases.push((call, release)),
+                Action::GiveRules { call, result } => self.rules_given.push((call, result)),
                 Action::Post { post, batch, .. } => self.posts.push((post, batch)),
                 Action::Answer { call, taken } => self.answers.push((call, taken)),
             }
