@@ -34,12 +34,19 @@ const AGAIN_MIN: Duration = Duration::from_secs(1);
 /// up to this.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
+/// For how many URLs a part of an answer counts at least that is not the last: parts that say little could come for ever.
+const PART_URLS_MIN: usize = 256;
+/// The longest place to go on from that is kept for another site.
+const CURSOR_BYTES_MAX: usize = 64;
+
 /// What another site has to say of a host.
 #[derive(Debug)]
 struct Question {
     site: SiteNumber,
     /// Where it goes on, unless this is the beginning.
     from: Option<Cursor>,
+    /// URLs that it has told of, or as good as.
+    told: u64,
     failures: u32,
     stage: Stage,
 }
@@ -210,8 +217,13 @@ impl Agent {
                 _ => None,
             };
             let others = others.filter(|(_, site)| owner.is_none_or(|owner| site.name == owner));
-            let question =
-                |(site, _)| Question { site, from: None, failures: 0, stage: Stage::AskAt(now.mono) };
+            let question = |(site, _)| Question {
+                site,
+                from: None,
+                told: 0,
+                failures: 0,
+                stage: Stage::AskAt(now.mono),
+            };
             let questions = others.map(question).collect();
             claims.under_way.insert(name, Claiming { questions, memo: None, ticket: None });
         }
@@ -296,8 +308,10 @@ impl Agent {
         let Some((host, claiming, at)) = found else { return };
         let question = &mut claiming.questions[at];
         // One who says that there is more, and nothing else, could do so for ever.
-        let says = |release: &Release| {
-            release.next.is_none() || release.moved.hosts.iter().any(|moved| !moved.seen.is_empty())
+        let is_host = |moved: &MovedHost| moved.host == host && !moved.seen.is_empty();
+        let says = |release: &Release| match &release.next {
+            Some(next) => next.0.len() <= CURSOR_BYTES_MAX && release.moved.hosts.iter().any(is_host),
+            None => true,
         };
         let is_forgetful = is_forgetful(&exchange.federation, &self.site, &host);
         // Who keeps a host that was never granted to it is not believed.
@@ -315,7 +329,7 @@ impl Agent {
             return self.confirm_grant(&host, site, out);
         }
         let is_registrar = exchange.federation.site_of(&host) != exchange.federation.me();
-        if is_registrar && !was_owner && next.is_none() {
+        if is_registrar && !was_owner {
             exchange.claims.forget(&host);
             return self.is_not_granted(&host, now);
         }
@@ -330,7 +344,12 @@ impl Agent {
                 (said, before) => said.or(before),
             };
         }
-        (question.from, question.failures) = (next, 0);
+        let said = moved.hosts.iter().map(|host| host.seen.len()).sum::<usize>() + moved.found.len();
+        question.told = question.told.saturating_add(said.max(PART_URLS_MIN) as u64);
+        // What is more than a host may have here would not be asked for. An honest site's host may have had more.
+        let is_enough = question.told >= self.settings.max_host_pages;
+        let cut = next.is_some() && is_enough;
+        (question.from, question.failures) = (next.filter(|_| !is_enough), 0);
         question.stage = match question.from {
             Some(_) => Stage::AskAt(now.mono),
             None => Stage::Answered,
@@ -339,6 +358,7 @@ impl Agent {
             // Nobody else has a say in it.
             claiming.questions.clear();
         }
+        exchange.note_cut_answer(site, cut);
         let is_of_host = |found: &Found| identify(&found.url).is_some_and(|(of, _)| of == host);
         let is_wrong = !moved.found.iter().all(is_of_host) || moved.found.len() != moved.waiting.len();
         if is_wrong {

@@ -85,6 +85,8 @@ struct Route {
     received: u64,
     /// and those of them that it may not send.
     refused: u64,
+    /// Hosts that were claimed from it and of which it told more URLs than a host may have.
+    cut_answers: u64,
     /// Nothing is sent before, since the last was not taken,
     not_before: Mono,
     /// or since it has had its part.
@@ -146,6 +148,9 @@ pub struct OtherSite {
     pub received: u64,
     /// and those of them that it may not send.
     pub refused: u64,
+    /// Hosts of which it told more URLs than a host may have here, when they were claimed from it in this run; the rest was not
+    /// asked for.
+    pub cut_answers: u64,
     /// When it is tried again, in seconds, if it did not take the last.
     pub again_s: Option<f64>,
 }
@@ -346,6 +351,7 @@ impl Agent {
             is_full: outgoing.is_full(number),
             received: route.received,
             refused: route.refused,
+            cut_answers: route.cut_answers,
             again_s: (route.failures > 0).then(|| route.not_before.since(now.mono).as_secs_f64()),
         };
         federation.sites().zip(routes).map(view).collect()
@@ -478,6 +484,13 @@ impl Agent {
     pub(super) fn answer_call(&mut self, ticket: Ticket, taken: bool, out: &mut Vec<Action>) {
         let call = self.exchange.as_mut().and_then(|exchange| exchange.calls.remove(&ticket));
         out.extend(call.map(|call| Action::Answer { call, taken }));
+    }
+}
+
+impl Exchange {
+    /// A site has told of a claimed host, and was not asked for the rest, if it was cut.
+    pub(super) fn note_cut_answer(&mut self, site: SiteNumber, was_cut: bool) {
+        self.routes[site.index()].cut_answers += u64::from(was_cut);
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Company {
     away: Option<(Mono, bool)>,
     /// When it was last said of another site that it sends what it may not, and of how much.
     refused: HashMap<String, (Mono, u64)>,
+    /// The same of one that tells too much of hosts that are claimed from it.
+    cut_answers: HashMap<String, (Mono, u64)>,
 }
 
 impl Company {
@@ -68,6 +70,7 @@ impl Company {
             self.say_who_is_there(agent, display, now);
             self.say_store(agent, display, now);
             self.say_refused(agent, now);
+            self.say_cut_answers(agent, now);
         }
     }
 
@@ -110,6 +113,23 @@ impl Company {
                     other.name, other.refused
                 ));
                 self.refused.insert(other.name, (now.mono, other.refused));
+            }
+        }
+    }
+
+    fn say_cut_answers(&mut self, agent: &Agent, now: Now) {
+        for other in agent.other_sites(now).into_iter().filter(|other| other.cut_answers > 0) {
+            let said = self.cut_answers.get(&other.name);
+            let is_news =
+                said.is_none_or(|(at, cut)| *cut < other.cut_answers && now.mono.since(*at) >= EVERY);
+            if is_news {
+                display::note(&format!(
+                    "warning: site {} tells of more URLs than a host may have here (max-host-pages) when hosts are claimed from it, {} so \
+                     far: the rest was not asked for",
+                    other.name,
+                    display::counted(other.cut_answers, "host", "hosts")
+                ));
+                self.cut_answers.insert(other.name, (now.mono, other.cut_answers));
             }
         }
     }

@@ -101,6 +101,7 @@ mod tests {
             is_full: false,
             received: 0,
             refused: 0,
+            cut_answers: 0,
             again_s: (is_reached == Some(false)).then_some(3.0),
         };
         for (is_reached, expected) in [

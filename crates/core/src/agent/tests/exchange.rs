@@ -338,3 +338,38 @@ fn a_site_reads_no_pages_by_asking_for_rules() {
     assert_eq!(rig.requests.len(), before);
     assert!(ask(&mut rig, "http://a.example/secret").is_some());
 }
+
+/// Each part of an answer is written down, so that there must be an end to them.
+#[test]
+fn a_site_that_does_not_come_to_an_end_is_not_asked_for_ever() {
+    for (urls, parts_max) in [(1, 40), (600, 17_u32)] {
+        let url = page_of("away");
+        let settings = Settings { max_host_pages: 10_000, ..Settings::default() };
+        let mut rig = rig(settings, by_place(), &[]);
+        rig.position = Position::new(0.0, 10.0);
+        rig.step(sent(&url));
+        let mut parts = 0_u32;
+        while let Some((call, _, claim)) = {
+            rig.run(rig.secs() + 30.0);
+            rig.claims.pop()
+        } {
+            parts += 1;
+            assert!(parts <= parts_max, "it goes on after {parts} parts");
+            let mut said = release(&claim, true).unwrap();
+            let print = |number: u32| {
+                let mut print = [0; 12];
+                print[..4].copy_from_slice(&number.to_be_bytes());
+                Fingerprint(print)
+            };
+            let seen =
+                |number| SeenUrl { fingerprint: print(parts * urls + number), place: 0, is_sent: false };
+            said.moved.hosts[0].seen = (0..urls).map(seen).collect();
+            said.next = Some(Cursor(vec![0; 12]));
+            rig.step(Event::Claimed { call, release: Some(said) });
+        }
+        assert_eq!((parts, rig.totals().claimed), (parts_max, 1));
+        let away = rig.agent.other_sites(rig.at()).into_iter().find(|other| other.name == "away").unwrap();
+        assert_eq!(away.cut_answers, 1);
+        assert_eq!(rig.times(&url).len(), 1);
+    }
+}

@@ -23,7 +23,7 @@ use crate::parse::{Link, LinkKind};
 use crate::record::{Failure, Settled};
 use crate::robots::Directives;
 use crate::scope::ScopeKind;
-use crate::site::{AgentId, Moved, MovedHost, RulesAnswer, SiteSettings, Terms};
+use crate::site::{AgentId, Moved, MovedHost, RulesAnswer, SeenUrl, SiteSettings, Terms};
 use crate::url::Fingerprint;
 
 /// Every answer takes this long unless it says otherwise.
