@@ -32,6 +32,7 @@ use super::{
 };
 use crate::asking;
 use crate::peers::codec::{self, Postcard, Sized};
+use crate::peers::handshakes::{Handshake, Handshakes, Most};
 use crate::peers::tasks::{Tasks, accept, lock};
 use crate::peers::{Foreign, Name};
 
@@ -48,9 +49,8 @@ const QUESTIONS_OF_ONE_MAX: usize = 4;
 const QUESTION_PAUSES: u32 = 9;
 /// but none waits longer than this for the one before.
 const QUESTION_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Connections that have not shown a certificate: in all, and from one address.
-const HANDSHAKES_MAX: usize = 256;
-const HANDSHAKES_OF_ONE_MAX: usize = 16;
+/// Connections that have not shown a certificate.
+const HANDSHAKES_MAX: Most = Most { of_one: 16, all: 256, kept: 64 };
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a batch may take to arrive.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
@@ -84,7 +84,7 @@ pub(super) struct Server {
     waiting: Waiting,
     ways: Arc<Ways>,
     calls: Arc<AtomicU64>,
-    handshakes: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    handshakes: Arc<Handshakes>,
     room: Arc<HashMap<Name, Room>>,
 }
 
@@ -109,7 +109,7 @@ impl Server {
             (site.clone(), room)
         };
         let room = Arc::new(foreign.sites().map(room).collect());
-        let (calls, handshakes) = (Arc::default(), Arc::default());
+        let (calls, handshakes) = (Arc::default(), Handshakes::new(HANDSHAKES_MAX));
         Server { foreign, list: federation.list(), events, questions, waiting, ways, calls, handshakes, room }
     }
 
@@ -118,22 +118,21 @@ impl Server {
         let mut tasks = JoinSet::new();
         loop {
             let (stream, from) = accept(&listener, &mut tasks).await;
-            if let Some(handshake) = Handshake::begin(&self.handshakes, from.ip()) {
-                drop(tasks.spawn(self.clone().let_in(stream, handshake)));
+            if let Some(handshake) = self.handshakes.begin(from.ip()) {
+                drop(tasks.spawn(self.clone().let_in(stream, from.ip(), handshake)));
             }
         }
     }
 
-    async fn let_in(self, stream: TcpStream, handshake: Handshake) {
+    async fn let_in(self, stream: TcpStream, from: IpAddr, handshake: Handshake) {
         // Answers are short, and waited for. Without it they only come later.
         let _ = stream.set_nodelay(true);
-        let from = handshake.from;
         let (site, stream) = match timeout(HANDSHAKE_TIMEOUT, self.foreign.accept(stream)).await {
             Ok(Ok(accepted)) => accepted,
             Ok(Err(error)) => return self.ways.refused(&from.to_string(), &error.to_string()),
             Err(_) => return,
         };
-        drop(handshake);
+        handshake.succeed();
         let Some(Room { connections, .. }) = self.room.get(&site) else { return };
         let Ok(_connection) = connections.try_acquire() else { return };
         let (tasks, called) = (Tasks::default(), Arc::new(Mutex::new(Instant::now())));
@@ -305,37 +304,6 @@ async fn idle(called: &Mutex<Instant>) {
         match IDLE_MAX.checked_sub(since) {
             Some(rest) if !rest.is_zero() => tokio::time::sleep(rest).await,
             _ => return,
-        }
-    }
-}
-
-/// A connection that has not shown a certificate.
-struct Handshake {
-    from: IpAddr,
-    all: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
-
-impl Handshake {
-    /// None if there are too many, in all or from there.
-    fn begin(all: &Arc<Mutex<HashMap<IpAddr, usize>>>, from: IpAddr) -> Option<Handshake> {
-        let mut counts = lock(all);
-        let its = counts.get(&from).copied().unwrap_or(0);
-        if its >= HANDSHAKES_OF_ONE_MAX || counts.values().sum::<usize>() >= HANDSHAKES_MAX {
-            return None;
-        }
-        counts.insert(from, its + 1);
-        Some(Handshake { from, all: Arc::clone(all) })
-    }
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        let mut counts = lock(&self.all);
-        if let Some(count) = counts.get_mut(&self.from) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.from);
-            }
         }
     }
 }

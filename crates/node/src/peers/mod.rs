@@ -11,6 +11,7 @@
 pub mod ca;
 pub(crate) mod codec;
 mod foreign;
+pub(crate) mod handshakes;
 mod identity;
 mod link;
 mod name;
@@ -60,6 +61,10 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections whose other side has not yet shown a certificate; further ones are closed.
     pub handshakes_max: usize,
+    /// Those of one address,
+    pub handshakes_of_one_max: usize,
+    /// and those that there may be besides from addresses at which somebody was let in before.
+    pub handshakes_kept: usize,
     /// How long it may take until both sides have shown one.
     pub handshake_timeout: Duration,
     /// When nobody has wanted anything sent to a peer for this long, the connection to it is closed.
@@ -85,6 +90,9 @@ impl Default for Limits {
             links_max: 2_048,
             connections_max: 2_048,
             handshakes_max: 128,
+            // Agents of a lab are all at one.
+            handshakes_of_one_max: 32,
+            handshakes_kept: 64,
             handshake_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),
             ping_every: Duration::from_secs(2),

@@ -25,6 +25,7 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status};
 
 use super::codec::{METHOD, Postcard, Sized};
+use super::handshakes::{Handshake, Handshakes, Most};
 use super::name::Name;
 use super::tasks::{Tasks, accept, lock};
 use super::{Identity, Limits};
@@ -88,7 +89,7 @@ pub(super) struct Server<M> {
     identity: Arc<Identity>,
     limits: Arc<Limits>,
     counters: Arc<Counters>,
-    handshakes: Arc<Semaphore>,
+    handshakes: Arc<Handshakes>,
     connections: Arc<Semaphore>,
     speaking: Arc<Speaking>,
     door: Door<M>,
@@ -117,8 +118,13 @@ impl<M: DeserializeOwned + Send + 'static> Server<M> {
         let (sender, received) = mpsc::unbounded_channel();
         let bytes_max = limits.inbox_bytes_max.min(Semaphore::MAX_PERMITS);
         let door = Door { sender, room: Arc::new(Semaphore::new(bytes_max)), bytes_max };
+        let most = Most {
+            of_one: limits.handshakes_of_one_max,
+            all: limits.handshakes_max,
+            kept: limits.handshakes_kept,
+        };
         let server = Server {
-            handshakes: Arc::new(Semaphore::new(limits.handshakes_max)),
+            handshakes: Handshakes::new(most),
             connections: Arc::new(Semaphore::new(limits.connections_max)),
             speaking: Arc::default(),
             identity,
@@ -138,16 +144,16 @@ impl<M: DeserializeOwned + Send + 'static> Server<M> {
     pub(super) async fn run(self, listener: TcpListener) {
         let mut tasks = JoinSet::new();
         loop {
-            let (stream, _) = accept(&listener, &mut tasks).await;
+            let (stream, from) = accept(&listener, &mut tasks).await;
             // Whoever is turned away comes back, if it is one of ours.
-            match Arc::clone(&self.handshakes).try_acquire_owned() {
-                Ok(permit) => drop(tasks.spawn(self.clone().let_in(stream, permit))),
-                Err(_) => drop(self.counters.refused.fetch_add(1, Ordering::Relaxed)),
+            match self.handshakes.begin(from.ip()) {
+                Some(handshake) => drop(tasks.spawn(self.clone().let_in(stream, handshake))),
+                None => drop(self.counters.refused.fetch_add(1, Ordering::Relaxed)),
             }
         }
     }
 
-    async fn let_in(self, stream: TcpStream, handshake: OwnedSemaphorePermit) {
+    async fn let_in(self, stream: TcpStream, handshake: Handshake) {
         let begin = async {
             stream.set_nodelay(true)?;
             self.identity.accept(stream).await
@@ -157,7 +163,7 @@ impl<M: DeserializeOwned + Send + 'static> Server<M> {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        drop(handshake);
+        handshake.succeed();
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
         let mut turn = self.speaking.take_over(&from).await;
         let tasks = Tasks::default();

@@ -106,7 +106,7 @@ async fn limits_hold() {
     let limits = Limits {
         message_bytes_max: 1_000,
         links_max: 2,
-        handshakes_max: 2,
+        handshakes_of_one_max: 2,
         handshake_timeout: Duration::from_millis(300),
         ..limits()
     };
@@ -136,6 +136,31 @@ async fn limits_hold() {
     a.send(&b, 3);
     assert_eq!(b.next().await.1, message(3));
     assert_eq!(b.peers.counts().refused, 3);
+}
+
+/// Idle connections of somebody without a certificate.
+#[cfg(target_os = "linux")] // elsewhere a machine need not have two such addresses
+#[tokio::test(flavor = "current_thread")]
+async fn one_address_does_not_take_all_places() {
+    let authority = Authority::new();
+    let limits = Limits {
+        handshakes_max: 8,
+        handshakes_of_one_max: 4,
+        handshake_timeout: Duration::from_secs(60),
+        ..limits()
+    };
+    let a = authority.agent("a.paris.nephila.internal");
+    let mut b = authority.agent_with("b.paris.nephila.internal", limits);
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        // Another address of this machine.
+        socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+        silent.push(socket.connect(b.peers.address()).await.unwrap());
+    }
+    wait_until(|| b.peers.counts().refused == 16).await;
+    a.send(&b, 1);
+    assert_eq!(b.next().await.1, message(1));
 }
 
 /// A connection that its agent has forgotten, as after a crash, gives way to the next one of that agent.
