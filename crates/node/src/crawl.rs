@@ -6,6 +6,7 @@
 //! answer comes back as an event; nothing is decided here.
 
 mod company;
+mod descriptors;
 mod elsewhere;
 mod error;
 mod own;
@@ -35,6 +36,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use self::company::Company;
+use self::descriptors::Descriptors;
 pub use self::error::CrawlError;
 use self::own::Own;
 pub use self::own::snapshot;
@@ -152,7 +154,8 @@ impl Run {
     ) -> Result<Run, CrawlError> {
         let places = config.site.geoip.as_deref().map(Places::read).transpose()?.map(Rc::new);
         let metrics = config.metrics.map(|address| serve_metrics(address, display)).transpose()?;
-        let parallel = raise_descriptor_limit().min(config.settings.parallel);
+        let most = Descriptors::plan(config, site.is_some())?;
+        let parallel = most.fetches.min(config.settings.parallel);
         let settings = nephila_core::settings::Settings { parallel, ..config.settings.clone() };
         let mut agent = match &site {
             None => Agent::new(settings, config.scope(seeds)),
@@ -175,10 +178,11 @@ impl Run {
         std::fs::create_dir_all(&spill).map_err(|error| CrawlError::Spill(spill.clone(), error))?;
         let fetched = inputs.clone();
         let lease_until = Arc::new(AtomicU64::new(agent.lease_until().0));
-        let shards = Shards::start(fetch_configs(config, &spill, &lease_until), move |order, outcome| {
-            // The loop may have ended; then nobody needs the answer.
-            let _ = fetched.send(Input::Fetched(Box::new((order, outcome))));
-        })?;
+        let shards =
+            Shards::start(fetch_configs(config, &spill, &lease_until, most.idle), move |order, outcome| {
+                // The loop may have ended; then nobody needs the answer.
+                let _ = fetched.send(Input::Fetched(Box::new((order, outcome))));
+            })?;
         let requests = control::serve(&directory::control_socket(dir)).map_err(CrawlError::Control)?;
         Ok(Run {
             before: Totals::default(),
@@ -189,7 +193,7 @@ impl Run {
             resolver: Rc::new(Resolver::new(
                 config.dns,
                 config.dns_timeout,
-                config.settings.resolve_parallel,
+                config.settings.resolve_parallel.min(most.names),
             )?),
             places,
             inputs,
@@ -574,7 +578,12 @@ fn start_writing(
 }
 
 /// What each shard may do and use: of what there is, its part.
-fn fetch_configs(config: &Config, spill_dir: &Path, lease_until: &Arc<AtomicU64>) -> Vec<FetchConfig> {
+fn fetch_configs(
+    config: &Config,
+    spill_dir: &Path,
+    lease_until: &Arc<AtomicU64>,
+    idle_max: usize,
+) -> Vec<FetchConfig> {
     let shards = config.shards();
     // None is a number too, where nothing need be.
     let part = |of: usize| of / usize::from(shards);
@@ -600,7 +609,7 @@ fn fetch_configs(config: &Config, spill_dir: &Path, lease_until: &Arc<AtomicU64>
         spill_dir: spill_dir.to_owned(),
         decode_bytes_max: usize::try_from(config.decode_bytes_max).unwrap_or(usize::MAX),
         decode_ratio_max: usize::try_from(config.decode_ratio_max).unwrap_or(usize::MAX),
-        idle_connections_max: part(config.idle_connections_max),
+        idle_connections_max: part(config.idle_connections_max.min(idle_max)),
         idle_timeout: config.idle_timeout,
         lease_until: Arc::clone(lease_until),
     };
@@ -636,17 +645,4 @@ async fn sleep_until(wake: Option<Mono>) {
         Some(wake) => tokio::time::sleep_until(Instant::now() + wake.since(Clock::now().mono)).await,
         None => std::future::pending().await,
     }
-}
-
-/// Raises the soft limit of descriptors to the hard one, and returns how many fetches that leaves room for.
-fn raise_descriptor_limit() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let usable = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    // A fetch may hold a connection and a file for its body; idle connections and everything else share the other half.
-    usable.map_or(usize::MAX, |usable| usize::try_from(usable / 4).unwrap_or(usize::MAX).max(1))
 }

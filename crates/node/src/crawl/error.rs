@@ -16,6 +16,16 @@ pub enum CrawlError {
     /// The runtime could not be started.
     #[error("cannot start")]
     Start(#[source] std::io::Error),
+    /// The process may not open enough.
+    #[error(
+        "the process may have {usable} descriptors, and needs {needed}: raise the limit (`ulimit -n`, or LimitNOFILE of a service)"
+    )]
+    Descriptors {
+        /// How many it may have.
+        usable: usize,
+        /// How many it needs at least.
+        needed: usize,
+    },
     /// The means to fetch could not be set up.
     #[error("cannot set up fetching")]
     Fetch(#[from] SetupError),
@@ -68,9 +78,11 @@ impl CrawlError {
             | CrawlError::Spill(_, error)
             | CrawlError::Unkept(_, error) => nephila_disk::is_full(error),
             CrawlError::Shared(error) => error.kind() == nephila_store::ErrorKind::DiskFull,
-            CrawlError::Fetch(_) | CrawlError::Dns(_) | CrawlError::Metrics(..) | CrawlError::NotHere(_) => {
-                false
-            }
+            CrawlError::Descriptors { .. }
+            | CrawlError::Fetch(_)
+            | CrawlError::Dns(_)
+            | CrawlError::Metrics(..)
+            | CrawlError::NotHere(_) => false,
         };
         if disk_full { StopReason::DiskFull.exit_code() } else { StopReason::Error.exit_code() }
     }
