@@ -219,6 +219,11 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The same in one line, for what is put into an answer of several lines: others must not begin one of their own.
+pub fn one_line(text: &str) -> String {
+    harmless(text).replace('\n', "\\u{a}").replace('\t', "\\u{9}")
+}
+
 /// Says on standard error what went wrong and why.
 pub fn error(error: &dyn Error) {
     let mut text = format!("error: {error}");
@@ -546,6 +551,7 @@ mod tests {
         ] {
             assert_eq!(harmless(text), shown);
         }
+        assert_eq!(one_line("it\nsite paris:\u{1b}\t[m"), "it\\u{a}site paris:\\u{1b}\\u{9}[m");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::Run;
 use super::questions::answer_later;
 use crate::asking::{Answer, bytes_of};
 use crate::control::{Request, Response};
+use crate::display::one_line;
 use crate::exchange::{Partner, Question};
 use crate::report::{self, SiteStatus, UrlState, Why};
 use crate::why::NO_FEDERATION;
@@ -250,7 +251,7 @@ async fn why_of(partner: &Partner, url: String) -> Result<Why, String> {
     let Answer::Why(json) = answered(partner, partner.ask(&Question::Why { url: url.clone() }).await)? else {
         return Err(senseless(partner));
     };
-    let mut why: Why = serde_json::from_str(&json).map_err(|_| senseless(partner))?;
+    let mut why = read_why(&json).map_err(|_| senseless(partner))?;
     if why.url != url {
         return Err(senseless(partner));
     }
@@ -258,9 +259,32 @@ async fn why_of(partner: &Partner, url: String) -> Result<Why, String> {
     Ok(why)
 }
 
+/// What is known of a URL, as another site has written it. No text of it has more than one line.
+fn read_why(json: &str) -> serde_json::Result<Why> {
+    let mut why = serde_json::from_str(json)?;
+    flatten(&mut why);
+    serde_json::from_value(why)
+}
+
+fn flatten(value: &mut serde_json::Value) {
+    use serde_json::Value::{Array, Object, String};
+    match value {
+        String(text) => *text = one_line(text),
+        Array(values) => values.iter_mut().for_each(flatten),
+        Object(fields) => fields.values_mut().for_each(flatten),
+        _ => {}
+    }
+}
+
 async fn hosts_of(partner: &Partner, name: String) -> Result<Vec<HostView>, String> {
     match answered(partner, partner.ask(&Question::Host { name }).await)? {
-        Answer::Hosts(hosts, _) if hosts.len() <= ONE => Ok(hosts),
+        Answer::Hosts(mut hosts, _) if hosts.len() <= ONE => {
+            for host in &mut hosts {
+                host.host = one_line(&host.host);
+                host.addresses.iter_mut().for_each(|address| *address = one_line(address));
+            }
+            Ok(hosts)
+        }
         _ => Err(senseless(partner)),
     }
 }
@@ -274,11 +298,25 @@ async fn status_of(partner: &Partner) -> Result<(nephila_core::agent::Status, f6
 
 fn answered(partner: &Partner, answer: Result<Answer, String>) -> Result<Answer, String> {
     match answer? {
-        Answer::Refused(why) => Err(format!("site {} does not say: {why}", partner.name())),
+        Answer::Refused(why) => Err(format!("site {} does not say: {}", partner.name(), one_line(&why))),
         answer => Ok(answer),
     }
 }
 
 fn senseless(partner: &Partner) -> String {
     format!("what site {} has answered makes no sense", partner.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_another_site_says_begins_no_line() {
+        let mut value = json!({ "a": "x\ny", "b": [{ "c": "\n" }, 1, null], "d": "plain" });
+        flatten(&mut value);
+        assert_eq!(value, json!({ "a": "x\\u{a}y", "b": [{ "c": "\\u{a}" }, 1, null], "d": "plain" }));
+    }
 }

@@ -91,7 +91,7 @@ impl Ways {
         let mut said = lock(&self.refused);
         if said.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
             *said = Some(Instant::now());
-            display::note(&display::harmless(&format!(
+            display::note(&display::one_line(&format!(
                 "warning: a connection to the gateway from {from} was refused: {error}. If it is an agent of another site: is the `ca` of its site in the list the one that it has?"
             )));
         }
