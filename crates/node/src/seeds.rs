@@ -16,6 +16,10 @@ use crate::config::{Config, Mistakes};
 pub const SEEDS_MAX: usize = 2_000_000;
 /// The longest line of a file of seeds, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
+/// A line that is longer than this, too, shows that it is no list of URLs: nothing more is read.
+const LINE_SKIPPED_MAX: usize = 16 << 20;
+/// And so do as many bad lines.
+const BAD_MAX: usize = 100_000;
 /// How many bad lines are reported one by one.
 const REPORTED_MAX: usize = 20;
 
@@ -77,7 +81,10 @@ impl Seeds {
                 break;
             }
             let mistake = if line.len() == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
-                input.skip_until(b'\n')?;
+                if !skip_line(&mut input)? {
+                    mistakes.add(format!("{name}: line {number}: it does not end: this is no list of URLs"));
+                    break;
+                }
                 Some(format!("the line is longer than {LINE_BYTES_MAX} bytes"))
             } else {
                 self.take_line(&line, number == 1)
@@ -86,6 +93,10 @@ impl Seeds {
                 bad += 1;
                 if bad <= REPORTED_MAX {
                     mistakes.add(format!("{name}: line {number}: {mistake}"));
+                }
+                if bad >= BAD_MAX {
+                    mistakes.add(format!("{name}: too many bad lines: this is no list of URLs"));
+                    break;
                 }
             }
         }
@@ -110,6 +121,23 @@ impl Seeds {
             Err(error) => Some(error.to_string()),
         }
     }
+}
+
+/// Reads to the end of a line; false if it has none.
+fn skip_line(input: &mut impl BufRead) -> io::Result<bool> {
+    let mut skipped = 0;
+    while skipped < LINE_SKIPPED_MAX {
+        let buffer = input.fill_buf()?;
+        let end = buffer.iter().position(|octet| *octet == b'\n');
+        let bytes = end.map_or(buffer.len(), |end| end + 1);
+        let is_end = end.is_some() || buffer.is_empty();
+        input.consume(bytes);
+        if is_end {
+            return Ok(true);
+        }
+        skipped += bytes;
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -145,6 +173,26 @@ mod tests {
         let (_, mistakes) = lines("mailto:a\n".repeat(1_000).as_bytes());
         assert_eq!(mistakes.len(), REPORTED_MAX + 1);
         assert_eq!(mistakes[REPORTED_MAX], "list: 980 more bad lines");
+    }
+
+    #[test]
+    fn what_does_not_end_is_given_up() {
+        for endless in [&b"\0"[..], b"mailto:a\n"] {
+            let (mut seeds, mut mistakes) = (Seeds::default(), Mistakes::default());
+            let input = BufReader::new(Endless(endless.iter().copied().cycle()));
+            seeds.read_lines(input, "list", &mut mistakes).unwrap();
+            let said = mistakes.list().iter().any(|one| one.ends_with("this is no list of URLs"));
+            assert!(said && mistakes.list().len() <= REPORTED_MAX + 2);
+        }
+    }
+
+    struct Endless<I>(I);
+
+    impl<I: Iterator<Item = u8>> Read for Endless<I> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.iter_mut().zip(&mut self.0).for_each(|(to, from)| *to = from);
+            Ok(buffer.len())
+        }
     }
 
     #[test]

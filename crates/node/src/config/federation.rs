@@ -323,7 +323,11 @@ fn not_a_domain(text: &str) -> String {
 fn read_text(path: &Path) -> Result<String, FederationError> {
     let mut text = String::new();
     std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .and_then(|bytes| match bytes as u64 > FILE_BYTES_MAX {
+            true => Err(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes"))),
+            false => Ok(()),
+        })
         .map_err(|error| FederationError::Read(path.to_owned(), error))?;
     Ok(text)
 }
