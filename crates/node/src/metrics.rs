@@ -8,7 +8,6 @@ use std::convert::Infallible;
 use std::fmt::{Display, Write};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,14 +20,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nephila_core::agent::Status;
 use nephila_store::redis::ServerFigures;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::peers::handshakes::{Handshakes, Most};
+use crate::peers::tasks;
 use crate::shared::Health;
 use crate::summary;
 
-/// How many may ask at once; further ones wait.
-const CONNECTIONS_MAX: usize = 8;
+/// How many may ask at once; further ones are turned away. One address must not keep all others out.
+const CONNECTIONS_MAX: Most = Most { of_one: 16, all: 64, kept: 16 };
+/// Whose questions wait for the run.
+const ASKED_MAX: usize = 8;
 /// How long one of them may take in all.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest head of a question; no smaller one is possible.
@@ -49,7 +52,7 @@ impl Metrics {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
-        let (ask, asked) = mpsc::channel(CONNECTIONS_MAX);
+        let (ask, asked) = mpsc::channel(ASKED_MAX);
         let accepting = tokio::spawn(accept(listener, ask)).abort_handle();
         Ok(Metrics { address, asked, accepting })
     }
@@ -72,23 +75,20 @@ impl Drop for Metrics {
 }
 
 async fn accept(listener: TcpListener, ask: mpsc::Sender<oneshot::Sender<String>>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Handshakes::new(CONNECTIONS_MAX);
     // They end with this task.
     let mut tasks = JoinSet::new();
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
-        while tasks.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let ask = ask.clone();
-                tasks.spawn(async move {
-                    // Whoever breaks off, or takes too long, gets no answer.
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, answer_one(stream, ask)).await;
-                    drop(permit);
-                });
+    loop {
+        let (stream, from) = tasks::accept(&listener, &mut tasks).await;
+        let Some(place) = room.begin(from.ip()) else { continue };
+        let ask = ask.clone();
+        tasks.spawn(async move {
+            // Whoever breaks off, or takes too long, gets no answer.
+            let answered = tokio::time::timeout(CONNECTION_TIMEOUT, answer_one(stream, ask)).await;
+            if let Ok(Ok(())) = answered {
+                place.succeed();
             }
-            // No descriptors, most likely: try again when some are free.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
+        });
     }
 }
 
@@ -356,6 +356,25 @@ mod tests {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).unwrap()
+    }
+
+    /// Connections over which nothing is asked.
+    #[cfg(target_os = "linux")] // elsewhere a machine need not have two such addresses
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_asks_nothing_keeps_nobody_out() {
+        let mut metrics = Metrics::serve("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = metrics.address();
+        let mut silent = Vec::new();
+        for _ in 0..40 {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+            silent.push(socket.connect(address).await.unwrap());
+        }
+        let asking =
+            tokio::spawn(async move { ask(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await });
+        let asked = tokio::time::timeout(CONNECTION_TIMEOUT / 2, metrics.asked()).await;
+        asked.unwrap().unwrap().send("figures".to_owned()).unwrap();
+        assert!(asking.await.unwrap().ends_with("figures"));
     }
 
     #[tokio::test(flavor = "current_thread")]

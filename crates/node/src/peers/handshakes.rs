@@ -1,4 +1,4 @@
-//! Connections that have not shown a certificate: how many there may be, in all and from one address.
+//! Connections that have not shown a certificate, or not asked yet: how many there may be, in all and from one address.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -64,7 +64,7 @@ impl Handshakes {
 }
 
 impl Handshake {
-    /// A good certificate was shown.
+    /// Who it is was shown, or asked properly.
     pub(crate) fn succeed(self) {
         let mut counts = lock(&self.all.counts);
         if counts.known.back() == Some(&self.from) {
