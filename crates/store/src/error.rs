@@ -119,6 +119,15 @@ pub enum Error {
         /// Which one.
         partition: u16,
     },
+    /// The same, as a primary says that has its replicas: it is no old one that will hear of a newer.
+    #[error(
+        "{what} in the store is not what it was: a server has lost what it had acknowledged. Stop all agents, and have the \
+         servers read their files again, or begin another crawl, in other directories and with another `store-name`"
+    )]
+    Lost {
+        /// What is not.
+        what: String,
+    },
     /// Servers are set up so that data would be lost.
     #[error("the cluster is not safe:\n{}", wrong.join("\n"))]
     Unsafe {
@@ -172,7 +181,9 @@ impl Error {
             | Error::Order { .. }
             | Error::Corrupt { .. } => ErrorKind::Format,
             Error::TooLong { .. } | Error::Encode(_) => ErrorKind::Input,
-            Error::Redis { .. } | Error::WentBack { .. } | Error::NoRecord { .. } => ErrorKind::Format,
+            Error::Redis { .. } | Error::WentBack { .. } | Error::Lost { .. } | Error::NoRecord { .. } => {
+                ErrorKind::Format
+            }
             Error::Unavailable { .. } => ErrorKind::Unavailable,
             Error::StoreFull { .. } => ErrorKind::DiskFull,
             Error::Fenced { .. } => ErrorKind::Fenced,

@@ -13,7 +13,7 @@ use nephila_core::record::{Found, Record, RobotsOutcome};
 use nephila_core::site::AgentId;
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, identify};
-use nephila_store::redis::{RedisOptions, RedisStore};
+use nephila_store::redis::{Reached, RedisOptions, RedisStore};
 use nephila_store::{Error, Result, Store};
 
 /// Records that are written together.
@@ -123,6 +123,8 @@ fn partition_of_place(place: u64) -> u16 {
 pub struct Keeper {
     options: RedisOptions,
     store: Option<RedisStore>,
+    /// What the store was known to hold when it was last forgotten: it must not hold less.
+    reached: Reached,
     tasks: VecDeque<Task>,
     /// Records that were written and are not known to be durable, with their places.
     written: VecDeque<(Ticket, u64, Box<Record>)>,
@@ -136,7 +138,8 @@ impl Keeper {
     /// One that opens the store when there is something to do, or has it already.
     pub fn new(options: RedisOptions, store: Option<RedisStore>) -> Keeper {
         let (tasks, written) = (VecDeque::new(), VecDeque::new());
-        Keeper { options, store, tasks, written, said: Vec::new(), broken: None, full: None }
+        let reached = Reached::default();
+        Keeper { options, store, reached, tasks, written, said: Vec::new(), broken: None, full: None }
     }
 
     /// Adds something to be done.
@@ -176,7 +179,9 @@ impl Keeper {
 
     /// The agent was fenced: forgets all.
     pub fn forget(&mut self) {
-        self.store = None;
+        if let Some(store) = self.store.take() {
+            self.reached = store.reached();
+        }
         for task in std::mem::take(&mut self.tasks) {
             self.drop_task(task);
         }
@@ -194,7 +199,10 @@ impl Keeper {
     pub fn work(&mut self) {
         if self.store.is_none() {
             match RedisStore::open(&self.options) {
-                Ok(store) => self.store = Some(store),
+                Ok(mut store) => {
+                    store.remember(std::mem::take(&mut self.reached));
+                    self.store = Some(store);
+                }
                 Err(_) => return,
             }
         }
@@ -238,7 +246,8 @@ impl Keeper {
                     }
                     return true;
                 }
-                Err(Error::Fenced { partition }) => {
+                // What went back is seen for certain when it is taken over again.
+                Err(Error::Fenced { partition } | Error::WentBack { partition }) => {
                     let is_held = self.lose(partition);
                     if task.partition() == Some(partition) && !matches!(task, Task::TakeOver { .. }) {
                         self.drop_task(task);
@@ -341,6 +350,10 @@ impl Keeper {
     /// What was read makes no sense. Says whether that is because somebody else has written it.
     fn is_anothers(&mut self, error: Error) -> bool {
         let Some(store) = &mut self.store else { return true };
+        if matches!(error, Error::Lost { .. }) {
+            self.broken.get_or_insert(error);
+            return false;
+        }
         match store.taken_over() {
             Ok(taken) if taken.is_empty() => {
                 self.broken.get_or_insert(error);
@@ -387,7 +400,9 @@ impl Keeper {
             let Some(store) = &mut self.store else { return };
             match store.confirm() {
                 Ok(unconfirmed) => break unconfirmed,
-                Err(Error::Fenced { partition }) => drop(self.lose(partition)),
+                Err(Error::Fenced { partition } | Error::WentBack { partition }) => {
+                    self.lose(partition);
+                }
                 Err(error) => {
                     if !self.is_away(&error) {
                         self.is_anothers(error);

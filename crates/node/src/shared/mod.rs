@@ -168,7 +168,7 @@ impl SharedStore {
         let (beats, to_send) = channel();
         let (cluster, crawl, answer) = (options.cluster.clone(), options.crawl.clone(), said.clone());
         spawn("lease", move || {
-            send_beats(cluster, &crawl, &to_send, |event| answer(Said::Events(vec![event])))
+            send_beats(cluster, &crawl, &to_send, answer);
         })?;
         // It has been seen whether it can be trusted.
         let keeper = Keeper::new(RedisOptions { accepts_unsafe: true, ..options.clone() }, Some(store));
@@ -266,7 +266,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::result::Result
 }
 
 /// Renews the lease whenever the agent says so.
-fn send_beats(cluster: ClusterOptions, crawl: &str, beats: &Receiver<Box<Beat>>, said: impl Fn(Event)) {
+fn send_beats(cluster: ClusterOptions, crawl: &str, beats: &Receiver<Box<Beat>>, said: impl Fn(Said)) {
     let mut options = ClusterOptions { patience: BEAT_PATIENCE, ..cluster };
     options.link.connect_time_max = BEAT_ANSWER_MAX;
     options.link.answer_time_max = BEAT_ANSWER_MAX;
@@ -279,9 +279,13 @@ fn send_beats(cluster: ClusterOptions, crawl: &str, beats: &Receiver<Box<Beat>>,
         if table.is_none() {
             table = RedisLeases::open(options.clone(), crawl).ok();
         }
-        let Some(Ok((incarnation, leases))) = table.as_mut().map(|table| table.beat(&beat)) else { continue };
-        let leases = Box::new(leases);
-        said(Event::Shared(SharedEvent::Leased { number: beat.number, incarnation, leases }));
+        let (incarnation, leases) = match table.as_mut().map(|table| table.beat(&beat)) {
+            Some(Ok(answer)) => answer,
+            Some(Err(error @ Error::Lost { .. })) => return said(Said::Failed(WriteError::Store(error))),
+            _ => continue,
+        };
+        let leased = SharedEvent::Leased { number: beat.number, incarnation, leases: Box::new(leases) };
+        said(Said::Events(vec![Event::Shared(leased)]));
     }
 }
 

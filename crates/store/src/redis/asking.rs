@@ -101,7 +101,12 @@ impl RedisStore {
             let chunk = at / CHUNK_ENTRIES as u64;
             let get = cmd("LRANGE").arg(self.keys.names(partition, chunk)).arg(0).arg(-1).clone();
             let answer = self.cluster.get_mut().read([(partition, get)])?.pop().unwrap_or(Value::Nil);
-            for name in all_bytes(answer)?.into_iter().skip((at % CHUNK_ENTRIES as u64) as usize) {
+            let of_chunk = all_bytes(answer)?;
+            if of_chunk.len() as u64 <= at % CHUNK_ENTRIES as u64 {
+                // Somebody has emptied it: nobody would ever say so of a partition that is only looked at.
+                return Err(senseless("a partition lacks hosts"));
+            }
+            for name in of_chunk.into_iter().skip((at % CHUNK_ENTRIES as u64) as usize) {
                 let name = String::from_utf8(name).ok().and_then(|name| Host::parse(&name));
                 names.push(name.ok_or_else(|| senseless("a host has no name"))?);
             }

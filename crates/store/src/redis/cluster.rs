@@ -10,7 +10,7 @@
 //! - While a slot moves, scripts are answered by TRYAGAIN or ASK until all its keys have moved. Nothing is done then but wait:
 //!   the commits of that slot are kept, those of others go on. The same holds for slots whose primary is gone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -74,10 +74,16 @@ pub struct Figures {
     pub unserved: u64,
 }
 
+/// Of partitions, the highest epoch and version that replicas have confirmed to this process.
+#[derive(Clone, Debug, Default)]
+pub struct Reached(BTreeMap<u16, (u64, u64)>);
+
 /// A command on its way.
 struct Sent {
     slot: u16,
     packed: Vec<u8>,
+    /// What a commit makes the version of its partition.
+    version: u64,
     /// Where the answer to a read goes; a commit has none.
     read: Option<usize>,
 }
@@ -85,6 +91,13 @@ struct Sent {
 struct Node {
     address: String,
     link: Option<Link>,
+}
+
+impl Reached {
+    fn note(&mut self, slot: u16, epoch: u64, version: u64) {
+        let reached = self.0.entry(slot).or_default();
+        *reached = (reached.0.max(epoch), reached.1.max(version));
+    }
 }
 
 /// See the module's documentation.
@@ -111,6 +124,9 @@ pub(super) struct Cluster {
     unsent: Vec<Sent>,
     /// and those that were done, with who did them, and may not have reached its replicas.
     unwaited: Vec<(u16, Sent)>,
+    reached: Reached,
+    /// Who answered what was last read, and how many connections had been lost before.
+    last_read: (BTreeSet<u16>, u64),
     figures: Figures,
 }
 
@@ -134,6 +150,8 @@ impl Cluster {
             sha,
             unsent: Vec::new(),
             unwaited: Vec::new(),
+            reached: Reached::default(),
+            last_read: Default::default(),
             figures: Figures::default(),
         };
         cluster.refresh()?;
@@ -192,8 +210,10 @@ impl Cluster {
     ) -> Result<Vec<Option<Value>>> {
         let mut sent = Vec::new();
         for (slot, command) in commands {
-            sent.push(Sent { slot, packed: command.get_packed_command(), read: Some(sent.len()) });
+            let packed = command.get_packed_command();
+            sent.push(Sent { slot, packed, version: 0, read: Some(sent.len()) });
         }
+        self.last_read = (BTreeSet::new(), self.figures.lost);
         let mut answers = vec![None; sent.len()];
         if sent.is_empty() {
             return Ok(answers);
@@ -221,10 +241,41 @@ impl Cluster {
         self.away.get(&slot).is_some_and(|(since, _)| self.now().duration_since(*since) >= time)
     }
 
-    /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::confirm`].
-    pub(super) fn commit(&mut self, slot: u16, command: &Cmd) {
+    /// Adds a commit to what is on its way: it is done in its turn, and not acknowledged before [`Cluster::confirm`]. It makes
+    /// the version of its partition this one.
+    pub(super) fn commit(&mut self, slot: u16, version: u64, command: &Cmd) {
         self.figures.commits += 1;
-        self.unsent.push(Sent { slot, packed: command.get_packed_command(), read: None });
+        self.unsent.push(Sent { slot, packed: command.get_packed_command(), version, read: None });
+    }
+
+    /// How far partitions were.
+    pub(super) fn reached(&self) -> &Reached {
+        &self.reached
+    }
+
+    /// Notes how far partitions were before this was opened.
+    pub(super) fn remember(&mut self, reached: Reached) {
+        for (slot, (epoch, version)) in reached.0 {
+            self.reached.note(slot, epoch, version);
+        }
+    }
+
+    /// For each server of these slots, one of its slots of which is known how far it was.
+    pub(super) fn known_beside(&self, slots: &[u16]) -> Vec<u16> {
+        let mut servers: BTreeSet<u16> = slots.iter().map(|slot| self.server_of(*slot)).collect();
+        let served = self.reached.0.keys().copied().filter(|slot| !self.away.contains_key(slot));
+        served.filter(|slot| servers.remove(&self.server_of(*slot))).collect()
+    }
+
+    /// Whether a partition is as far as it was, or further; otherwise a server has lost what it had acknowledged. To be asked of
+    /// what replicas have confirmed: then it is not said by a primary that does not know yet that it is none.
+    pub(super) fn check_reached(&mut self, slot: u16, epoch: u64, version: u64) -> Result<()> {
+        let (before, version_before) = self.reached.0.get(&slot).copied().unwrap_or_default();
+        if epoch < before || version < version_before {
+            return Err(Error::Lost { what: format!("partition {slot}") });
+        }
+        self.reached.note(slot, epoch, version);
+        Ok(())
     }
 
     /// Makes room for another commit. An error if there is none.
@@ -273,14 +324,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until the replicas have what was done by reading.
+    /// Waits until the replicas have what was done by what was last read.
     pub(super) fn flush_reads(&mut self) -> Result<()> {
         let until = self.now() + self.options.patience;
-        let mut numbers: BTreeSet<u16> = (0..)
-            .zip(&self.nodes)
-            .filter(|(_, node)| node.link.is_some())
-            .map(|(number, _)| number)
-            .collect();
+        let (mut numbers, lost) = std::mem::take(&mut self.last_read);
+        if self.figures.lost > lost {
+            // What was done over a connection that is gone is not waited for over another.
+            return Err(self.unavailable("what was written is not confirmed"));
+        }
         loop {
             numbers = self.wait(numbers);
             if numbers.is_empty() {
@@ -310,7 +361,9 @@ impl Cluster {
             let answer = self.nodes[usize::from(number)].link.as_mut().map(Link::answer);
             match answer {
                 Some(Ok(Value::Int(replicas))) if replicas >= i64::from(self.options.replicas) => {
-                    self.unwaited.retain(|(other, _)| *other != number);
+                    for (_, sent) in self.unwaited.extract_if(.., |(other, _)| *other == number) {
+                        self.reached.note(sent.slot, 0, sent.version);
+                    }
                     continue;
                 }
                 // Some have not answered in time: they are asked again.
@@ -441,7 +494,10 @@ impl Cluster {
                 Ok(answer) => {
                     self.away.remove(&sent.slot);
                     match sent.read {
-                        Some(at) => answers[at] = Some(answer),
+                        Some(at) => {
+                            answers[at] = Some(answer);
+                            self.last_read.0.insert(number);
+                        }
                         None => {
                             self.full = None;
                             self.unwaited.push((number, sent));

@@ -49,6 +49,8 @@ pub struct RedisLeases {
     wishes: String,
     /// What each agent was last seen to hold, as it is written and as it is read: it is long, and seldom another.
     held: BTreeMap<AgentId, (Vec<u8>, Partitions)>,
+    /// The highest version that was confirmed.
+    reached: u64,
 }
 
 /// The table as it was read.
@@ -63,7 +65,7 @@ impl RedisLeases {
     /// The leases of a crawl.
     pub fn open(options: ClusterOptions, crawl: &str) -> Result<RedisLeases> {
         let (key, wishes) = (format!("{crawl}{{{TAG}}}"), format!("{crawl}{{{TAG}}}w"));
-        Ok(RedisLeases { cluster: Cluster::open(options)?, key, wishes, held: BTreeMap::new() })
+        Ok(RedisLeases { cluster: Cluster::open(options)?, key, wishes, held: BTreeMap::new(), reached: 0 })
     }
 
     /// Has the table take a beat in. Says the incarnation of who sent it, unless it was refused, and what the table holds then.
@@ -96,6 +98,13 @@ impl RedisLeases {
         for _ in 0..TRIES_MAX {
             let Table { version, digest, leases: before } = self.read(wishes)?;
             let mut leases = before.clone();
+            if version < self.reached {
+                // Whether a primary says so that has its replicas is known when it has written something.
+                if self.swap(version, Vec::new(), &[], &[])? {
+                    return Err(Error::Lost { what: "the table of leases".to_owned() });
+                }
+                continue;
+            }
             let Some(said) = change(&mut leases) else { return Ok((None, before)) };
             let mut words = Vec::new();
             for (id, lease) in leases.iter().filter(|(id, lease)| before.get(*id) != Some(*lease)) {
@@ -112,16 +121,25 @@ impl RedisLeases {
             }
             let gone = before.iter().filter(|(id, _)| leases.get(*id).is_none());
             let gone: Vec<Vec<u8>> = gone.map(|(id, _)| id.0.to_vec()).collect();
-            let mut swap = cmd("EVAL");
-            swap.arg(SWAP).arg(2).arg(&self.key).arg(&self.wishes);
-            swap.arg(version).arg(packed).arg(words.len()).arg(words).arg(gone);
-            let answer = self.cluster.read([(slot(TAG), swap)])?.pop();
-            if answer == Some(Value::Int(1)) {
-                self.cluster.flush_reads()?;
+            if self.swap(version, packed, &words, &gone)? {
+                self.reached = version + 1;
                 return Ok((Some(said), leases));
             }
         }
         Err(Error::Unavailable { what: "the leases change all the time", seconds: 0 })
+    }
+
+    /// Writes the table if it is still of this version, and waits until the replicas have it. False if it is of another.
+    fn swap(&mut self, version: u64, wishes: Vec<u8>, words: &[Vec<u8>], gone: &[Vec<u8>]) -> Result<bool> {
+        let mut swap = cmd("EVAL");
+        swap.arg(SWAP).arg(2).arg(&self.key).arg(&self.wishes);
+        swap.arg(version).arg(wishes).arg(words.len()).arg(words).arg(gone);
+        let answer = self.cluster.read([(slot(TAG), swap)])?.pop();
+        let is_written = answer == Some(Value::Int(1));
+        if is_written {
+            self.cluster.flush_reads()?;
+        }
+        Ok(is_written)
     }
 
     fn read(&mut self, wishes: &Wishes) -> Result<Table> {

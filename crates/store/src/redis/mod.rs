@@ -55,7 +55,7 @@ use crate::recent::Recent;
 use crate::{Error, Known, Result, Store, StoreLimits};
 use nephila_core::assign::partition_of;
 
-pub use self::cluster::{ClusterOptions, Figures};
+pub use self::cluster::{ClusterOptions, Figures, Reached};
 pub use self::copying::{Copies, CopyNote, RedisCopy};
 pub use self::leases::{RedisLeases, SWAP};
 pub use self::link::{Link, LinkOptions, Login, Wire, World};
@@ -214,6 +214,17 @@ impl RedisStore {
         self.cluster.borrow().server_of(partition)
     }
 
+    /// How far partitions were, as was confirmed to this process.
+    pub fn reached(&self) -> Reached {
+        self.cluster.borrow().reached().clone()
+    }
+
+    /// Is told that, by whoever had the store open before: a partition that is taken over and is not so far any more is
+    /// [lost](Error::Lost).
+    pub fn remember(&mut self, reached: Reached) {
+        self.cluster.get_mut().remember(reached);
+    }
+
     /// Takes partitions over from whoever had them, and admits what was found there and not admitted.
     pub fn take_over(&mut self, partitions: &[u16]) -> Result<()> {
         let raise = |number: &u16| {
@@ -221,16 +232,30 @@ impl RedisStore {
             raise.arg(RAISE).arg(1).arg(self.keys.partition(*number));
             (*number, raise)
         };
-        let raise: Vec<_> = partitions.iter().map(raise).collect();
+        let mut commands: Vec<_> = partitions.iter().map(raise).collect();
+        // Who has emptied one of them has emptied its server.
+        let beside = self.cluster.get_mut().known_beside(partitions);
+        let look =
+            |number: &u16| (*number, cmd("HMGET").arg(self.keys.partition(*number)).arg(&["e", "v"]).clone());
+        commands.extend(beside.iter().map(look));
         let cluster = self.cluster.get_mut();
-        let answers = cluster.read(raise)?;
+        let mut answers = cluster.read(commands)?;
         cluster.flush_reads()?;
+        let answers_beside = answers.split_off(partitions.len());
         for (number, answer) in partitions.iter().zip(answers) {
             self.let_go_now(*number);
             let (partition, totals) = held(answer)?;
+            let Partition { epoch, version, .. } = partition;
+            // It was raised by one.
+            self.cluster.get_mut().check_reached(*number, epoch.saturating_sub(1), version)?;
+            self.cluster.get_mut().check_reached(*number, epoch, version)?;
             self.total.add(&partition.sums);
             self.partitions.insert(*number, partition);
             self.totals.extend(totals.map(|totals| (*number, totals)));
+        }
+        for (number, answer) in beside.into_iter().zip(answers_beside) {
+            let (epoch, version) = held(answer).map_or((0, 0), |(held, _)| (held.epoch, held.version));
+            self.cluster.get_mut().check_reached(number, epoch, version)?;
         }
         self.readmit(partitions)?;
         self.empty_outboxes(partitions)?;
@@ -432,11 +457,12 @@ impl RedisStore {
         let command =
             plan.command(self.cluster.get_mut().sha(), &key, partition.epoch, partition.version, &sums);
         partition.version += 1;
+        let version = partition.version;
         self.partitions.insert(number, partition);
         for (host, record) in changed {
             self.hosts.insert(host, HostRecord { epoch: partition.epoch, is_new: false, ..record });
         }
-        self.cluster.get_mut().commit(number, &command);
+        self.cluster.get_mut().commit(number, version, &command);
         Ok(())
     }
 

@@ -345,6 +345,74 @@ fn a_store_that_somebody_emptied_is_not_gone_on_with() {
     assert!(matches!(&failed, Error::WentBack { .. }), "{failed}");
 }
 
+/// Two hosts of which one server has both, and their partitions.
+fn two_of_one_server(cluster: &RedisCluster) -> [(Host, u16); 2] {
+    let of = |number: u64| host(&format!("h{number}.example"));
+    let server = |host: &Host| cluster.primary_of(partition_of(host)).unwrap();
+    let first = of(0);
+    let second = (1..).map(of).find(|second| server(second) == server(&first)).unwrap();
+    [first, second].map(|host| (host.clone(), partition_of(&host)))
+}
+
+#[test]
+fn a_partition_that_somebody_emptied_is_not_begun_anew() {
+    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let [(a, of_a), (b, of_b)] = two_of_one_server(&cluster);
+    let open = |partitions: Vec<u16>| RedisStore::open(&RedisOptions { partitions, ..of(&cluster) }).unwrap();
+    let urls = |host: &Host| (0..9).map(|number| format!("http://{}/{number}", host.as_str())).collect();
+    let (urls_a, urls_b): (Vec<String>, Vec<String>) = (urls(&a), urls(&b));
+    let (mut first, mut second) = (open(vec![of_a]), open(vec![of_b]));
+    offer(&mut first, urls_a.clone());
+    offer(&mut second, urls_b.clone());
+    // Who had it and takes it over again knows nothing else, and goes on with it.
+    first.let_go(of_a).unwrap();
+    first.take_over(&[of_a]).unwrap();
+    assert_eq!(first.stored().known, 9);
+
+    cluster.ask(cluster.primary_of(of_a).unwrap(), &["FLUSHALL"]).unwrap();
+    first.append(&seeds(urls_a)).unwrap();
+    let failed = first.flush().unwrap_err();
+    assert!(matches!(&failed, Error::WentBack { .. }), "{failed}");
+    first.let_go_now(of_a);
+    let is_lost = |failed: Result<(), Error>| {
+        let failed = failed.unwrap_err();
+        assert!(matches!(&failed, Error::Lost { .. }), "{failed}");
+    };
+    is_lost(first.take_over(&[of_a]));
+    // It was fenced, and comes again.
+    let mut again = open(Vec::new());
+    again.remember(first.reached());
+    is_lost(again.take_over(&[of_a]));
+    // Another one did not know that partition, and knows one beside it.
+    is_lost(second.take_over(&[of_a]));
+}
+
+#[test]
+fn leases_that_somebody_emptied_are_not_begun_anew() {
+    let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();
+    let mut leases = RedisLeases::open(of(&cluster).cluster, "leases:").unwrap();
+    let member =
+        Member { name: "a".into(), address: "a".into(), capacity: 1, version: 0, life: 1, forgotten: 0 };
+    let mut beat = Beat {
+        me: AgentId::from(1),
+        incarnation: 0,
+        replaces: 0,
+        number: 1,
+        member,
+        calendar: Wall(7),
+        terms: Terms::default(),
+        wishes: Wishes::default(),
+        holds: Default::default(),
+        fences: Vec::new(),
+        leaves: false,
+    };
+    assert_eq!(leases.beat(&beat).unwrap().0, Some(1));
+    (0..6).for_each(|number| drop(cluster.ask(number, &["FLUSHALL"])));
+    (beat.incarnation, beat.number) = (1, 2);
+    let failed = leases.beat(&beat).unwrap_err();
+    assert!(matches!(&failed, Error::Lost { .. }), "{failed}");
+}
+
 #[test]
 fn a_full_server_loses_nothing() {
     let cluster = RedisCluster::start(&RedisClusterOptions::default()).unwrap();

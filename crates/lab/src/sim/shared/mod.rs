@@ -284,7 +284,7 @@ impl<'a> Sim<'a> {
                 }
                 self.hear(index, what)?;
             }
-            Happening::Beat(index, life, beat) => self.beat(index, life, &beat),
+            Happening::Beat(index, life, beat) => self.beat(index, life, &beat)?,
             Happening::Parcel(parcel) => self.arrive(parcel)?,
             Happening::Restart(index) => self.open(index)?,
             Happening::Wake(index) => {

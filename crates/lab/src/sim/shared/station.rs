@@ -17,6 +17,7 @@ use nephila_core::time::Mono;
 use nephila_core::url::Host;
 use nephila_node::config::Config;
 use nephila_node::shared::{Keeper, Task};
+use nephila_store::Error;
 use nephila_store::redis::{RedisLeases, RedisOptions};
 
 use super::super::clock::Clock;
@@ -341,18 +342,23 @@ impl Sim<'_> {
     }
 
     /// A beat reaches the store, whether the process is still there or not.
-    pub(super) fn beat(&mut self, index: usize, life: u64, beat: &Beat) {
+    pub(super) fn beat(&mut self, index: usize, life: u64, beat: &Beat) -> Result<(), Broken> {
         let is_there = self.stations[index].life == life;
         if !is_there && self.random.percent(50) {
-            return;
+            return Ok(());
         }
         let station = &mut self.stations[index];
         if station.leases.is_none() {
             let RedisOptions { cluster, crawl, .. } = station.store.clone();
             station.leases = RedisLeases::open(cluster, &crawl).ok();
         }
-        let Some(Ok((incarnation, leases))) = station.leases.as_mut().map(|leases| leases.beat(beat)) else {
-            return;
+        let (incarnation, leases) = match station.leases.as_mut().map(|leases| leases.beat(beat)) {
+            Some(Ok(answer)) => answer,
+            Some(Err(error @ Error::Lost { .. })) => {
+                let what = format!("agent {index} cannot go on: {error}");
+                return Err((Promise::NothingLost, what));
+            }
+            _ => return Ok(()),
         };
         if let Some(incarnation) = incarnation {
             station.incarnation = incarnation;
@@ -365,6 +371,7 @@ impl Sim<'_> {
         let event = Event::Shared(SharedEvent::Leased { number: beat.number, incarnation, leases });
         let wait = self.latency(index);
         self.after(wait, Happening::ToProcess(index, life, ToProcess::Tell(Box::new(event))));
+        Ok(())
     }
 
     /// Who has no lease any more has no turn at an address: what it could not break off does not count there.
