@@ -525,6 +525,7 @@ mod tests {
             paused: false,
             stopping: false,
             store_away: false,
+            unconfirmed: 0,
         }
     }
 

@@ -345,6 +345,7 @@ mod tests {
             paused: true,
             stopping: false,
             store_away: false,
+            unconfirmed: 0,
         }
     }
 

@@ -40,6 +40,9 @@ pub fn status(status: &Status, elapsed_s: f64, running: bool, stop_reason: Optio
     if running && status.store_away {
         let _ = writeln!(text, "  {STORE_AWAY}");
     }
+    if running && status.unconfirmed > 0 {
+        let _ = writeln!(text, "  {}", unconfirmed_words(status.unconfirmed));
+    }
     let _ = writeln!(
         text,
         "  {}, {} failed, {} forbidden by robots.txt, {}",
@@ -78,6 +81,14 @@ pub fn status(status: &Status, elapsed_s: f64, running: bool, stop_reason: Optio
     let mut json = json!({ "schema": 1, "state": state, "elapsed_s": elapsed_s, "stop_reason": stop_reason });
     merge(&mut json, status);
     Response::Report { text, json }
+}
+
+/// What there is to say while a server of the store has no replicas.
+fn unconfirmed_words(partitions: u64) -> String {
+    format!(
+        "the hosts in {} wait: no replica of their server in the store confirms what it is told",
+        counted(partitions, "partition", "partitions")
+    )
 }
 
 /// What is said while a store that agents share is not there.
@@ -185,6 +196,9 @@ fn site_words(view: &SiteView, running: bool) -> String {
         _ => "site moving hosts to whom they should be with".to_owned(),
     };
     text.push_str(&lost_words(&view.members));
+    if view.unconfirmed > 0 {
+        let _ = write!(text, "\n{}", unconfirmed_words(view.unconfirmed));
+    }
     for MemberView { member, is_well, held, .. } in view.members.iter().filter(|of| of.held > 0) {
         let name = &member.name;
         let partitions = counted(*held as u64, "partition", "partitions");
@@ -441,6 +455,7 @@ mod tests {
             paused: false,
             stopping: false,
             store_away: false,
+            unconfirmed: 0,
         };
         for (running, reason, word, why) in [
             (true, None, "running", ""),
@@ -494,6 +509,7 @@ mod tests {
             namesakes: Vec::new(),
             held: 1,
             misplaced: 0,
+            unconfirmed: 0,
             owing: 0,
             unrecovered: 0,
             handovers: 0,

@@ -424,6 +424,7 @@ mod tests {
             paused: false,
             stopping: true,
             store_away: false,
+            unconfirmed: 0,
         };
         Summary::new(status, before, Duration::from_millis(1_500), reason, Path::new("crawl"))
     }

@@ -449,6 +449,7 @@ fn reason(host: &HostView) -> String {
         "address" => "another host at the same address has its turn".to_owned(),
         "resolving" => "its host's name is being looked up".to_owned(),
         "robots" => "its host's robots.txt is elsewhere and being asked for".to_owned(),
+        "unconfirmed" => "a server of the store, no replica of which confirms what it is told".to_owned(),
         "backing_off" => format!("its host is left alone for a while ({failure})"),
         _ if host.given_up => format!("its host was given up ({failure}); it is about to be settled"),
         _ => "its turn".to_owned(),

@@ -207,7 +207,8 @@ impl Agent {
             self.lay_down(index, task);
             return self.bench.put(index, Place::Blocked);
         }
-        if !self.is_marked(index) {
+        // Where nothing is confirmed for now this is not answered before it is.
+        if !self.is_marked(index) || self.is_unconfirmed(index) {
             self.lay_down(index, task);
             self.bench.put(index, Place::Taking);
             let host = self.bench.host(index).name.clone();

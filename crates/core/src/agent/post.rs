@@ -34,6 +34,8 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Post {
     waiting: VecDeque<(u64, Found)>,
+    /// What cannot be confirmed for now whoever gets it. It holds up nothing else, and no more comes from the store.
+    held_up: Vec<(u64, Found)>,
     sent: BTreeMap<u64, Sent>,
     batches: u64,
     /// The store may have more,
@@ -54,8 +56,18 @@ impl Post {
         (self.look, self.moves) = (true, true);
     }
 
+    /// Other partitions are confirmed now.
+    pub(super) fn try_held_up(&mut self) {
+        self.waiting.extend(self.held_up.drain(..));
+        self.wants_a_look();
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.sent.is_empty() && !self.look && !self.asked
+        self.waiting.is_empty()
+            && self.held_up.is_empty()
+            && self.sent.is_empty()
+            && !self.look
+            && !self.asked
     }
 
     /// Whether those that it is for do not keep up with what is found.
@@ -111,6 +123,10 @@ impl Agent {
         for (place, found) in std::mem::take(&mut shared.post.waiting) {
             let Some((host, _)) = identify(&found.url) else { continue };
             let partition = partition_of(&host);
+            if shared.unconfirmed.contains(partition) {
+                shared.post.held_up.push((place, found));
+                continue;
+            }
             let token = self.site.tokens.get(partition);
             let under_way = shared.post.sent.values().filter(|sent| sent.to == token.holder).count();
             let is_there = token.epoch > 0 && (token.holder != me || open.contains(partition));

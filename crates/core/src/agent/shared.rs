@@ -76,6 +76,12 @@ pub enum SharedEvent {
         /// What the sieve said, of these and others; nothing if some of it is not of our partitions, and then nothing was done.
         admitted: Option<Admitted>,
     },
+    /// The replicas of these partitions have not confirmed anything for some seconds, and those of all others do. What concerns
+    /// these waits until they are not among them any more, and nothing is to be asked of their hosts meanwhile.
+    Unconfirmed {
+        /// The partitions, whoever holds them.
+        partitions: Partitions,
+    },
     /// The answer to [`SharedAction::Mark`].
     Marked {
         /// The host.
@@ -126,8 +132,8 @@ pub enum SharedAction {
         /// The places.
         places: Vec<u64>,
     },
-    /// Note durably that a host is about to be asked; answered by [`SharedEvent::Marked`]. It holds until something is
-    /// [kept](super::Action::Keep) of the host.
+    /// Note durably that a host is about to be asked; answered by [`SharedEvent::Marked`], but not while it is of a partition that
+    /// is [not confirmed](SharedEvent::Unconfirmed). It holds until something is [kept](super::Action::Keep) of the host.
     Mark {
         /// The host.
         host: Host,
@@ -174,6 +180,8 @@ pub(super) struct Shared {
     pub(super) has_lost: bool,
     /// Hosts that the store knows to be about to be asked, or to be asked now.
     marked: BTreeSet<u32>,
+    /// Partitions whose replicas do not confirm anything for now.
+    pub(super) unconfirmed: Partitions,
     /// Seeds that wait for a partition to be written to.
     pub(super) seeds: Vec<Url>,
     pub(super) has_left: bool,
@@ -223,6 +231,12 @@ impl Agent {
             Refused { ticket, record } => self.on_refused(ticket, &record, now, out),
             Elsewhere(found) => self.on_elsewhere(found),
             Offered { from, batch, admitted } => self.on_offered(from, batch, admitted, now, out),
+            Unconfirmed { partitions } => {
+                if let Some(shared) = &mut self.site.shared {
+                    shared.unconfirmed = partitions;
+                    shared.post.try_held_up();
+                }
+            }
             Marked { host } => {
                 if let Some(index) = self.bench.find(&host) {
                     if let Some(shared) = &mut self.site.shared {
@@ -257,6 +271,12 @@ impl Agent {
     /// Whether a store that agents share knows that this host is about to be asked.
     pub(super) fn is_marked(&self, index: u32) -> bool {
         self.site.shared.as_ref().is_none_or(|shared| shared.marked.contains(&index))
+    }
+
+    /// Whether nothing may be asked of a host because it would not be confirmed.
+    pub(super) fn is_unconfirmed(&self, index: u32) -> bool {
+        let partition = self.bench.host(index).partition;
+        self.site.shared.as_ref().is_some_and(|shared| shared.unconfirmed.contains(partition))
     }
 
     /// A host is not about to be asked any more. Says whether it was marked.

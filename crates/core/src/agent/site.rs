@@ -565,6 +565,8 @@ pub struct SiteView {
     pub held: usize,
     /// Those of them that should be elsewhere.
     pub misplaced: usize,
+    /// Partitions of this agent whose hosts wait because no replica of their server in a store that is shared confirms anything.
+    pub unconfirmed: u64,
     /// Partitions whose tokens were made anew elsewhere, and of which it still has something.
     pub owing: usize,
     /// Partitions whose tokens were made anew, and of which it may know something that their holders do not.
@@ -627,6 +629,7 @@ impl Agent {
             namesakes: self.namesakes(now),
             held: site.held.len(),
             misplaced: site.misplaced().values().map(Vec::len).sum(),
+            unconfirmed: self.unconfirmed_partitions(),
             owing: site.owing.len(),
             unrecovered: site.unrecovered().count(),
             handovers: match &site.shared {

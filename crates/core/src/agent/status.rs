@@ -293,6 +293,8 @@ pub struct Status {
     pub stopping: bool,
     /// The store that agents share does not answer: nothing is asked until it does.
     pub store_away: bool,
+    /// Partitions whose hosts wait because no replica of their server in that store confirms anything.
+    pub unconfirmed: u64,
 }
 
 impl Status {
@@ -312,6 +314,7 @@ impl Status {
         self.paused |= other.paused;
         self.stopping |= other.stopping;
         self.store_away |= other.store_away;
+        self.unconfirmed += other.unconfirmed;
     }
 }
 
@@ -320,7 +323,8 @@ impl Status {
 pub struct HostView {
     /// Its name.
     pub host: String,
-    /// Where it is, in a word: one of the fields of [`HostCounts`].
+    /// Where it is, in a word: one of the fields of [`HostCounts`], or `unconfirmed` if it would be ready, and nothing that is
+    /// written of it is confirmed for now.
     pub place: Cow<'static, str>,
     /// URLs that wait.
     pub queue: u64,

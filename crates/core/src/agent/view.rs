@@ -52,12 +52,19 @@ impl Agent {
             paused: self.paused,
             stopping: self.is_stopping(),
             store_away: self.is_store_away(now),
+            unconfirmed: self.unconfirmed_partitions(),
         }
     }
 
     /// Whether the store that agents share does not answer.
     pub fn is_store_away(&self, now: Now) -> bool {
         self.site.shared.as_ref().is_some_and(|shared| now.mono >= shared.valid_until && !shared.has_left)
+    }
+
+    /// How many partitions are held whose hosts wait because no replica confirms anything of them.
+    pub(super) fn unconfirmed_partitions(&self) -> u64 {
+        let Some(shared) = &self.site.shared else { return 0 };
+        shared.unconfirmed.iter().filter(|partition| self.site.holds(*partition)).count() as u64
     }
 
     /// The other agents of the site, and how each of them is doing.
@@ -204,9 +211,12 @@ impl Agent {
 
     fn view(&self, host: &HostState, place: Place, until: Mono, now: Now) -> HostView {
         let until = until.max(host.not_before);
+        let shared = self.site.shared.as_ref();
+        let is_unconfirmed = matches!(place, Place::Ready | Place::Taking)
+            && shared.is_some_and(|shared| shared.unconfirmed.contains(host.partition));
         HostView {
             host: host.name.to_string(),
-            place: place.name().into(),
+            place: if is_unconfirmed { "unconfirmed" } else { place.name() }.into(),
             queue: host.due + host.head.len() as u64,
             pages: host.pages,
             wait_s: (until > now.mono && until != Mono::NEVER).then(|| until.since(now.mono).as_secs_f64()),

@@ -10,7 +10,7 @@ use nephila_core::agent::{Action, Admitted, Due, Event, SharedAction, SharedEven
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, Record, RobotsOutcome};
-use nephila_core::site::AgentId;
+use nephila_core::site::{AgentId, Partitions};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, identify};
 use nephila_store::redis::{Reached, RedisOptions, RedisStore};
@@ -98,8 +98,8 @@ impl Task {
 }
 
 /// Leaves out hosts of which something newer is to be kept once their server is back: what the store knows of them is too old
-/// to go by. They are met again soon.
-fn pass_by_unkept(visited: &mut Visited, left: &VecDeque<Task>, now: Wall) {
+/// to go by. So are those whose server has no replicas: nothing is asked of them. They are met again soon.
+fn pass_by_waiting(visited: &mut Visited, left: &VecDeque<Task>, unconfirmed: &Partitions, now: Wall) {
     let unkept: HashSet<&Host> = left
         .iter()
         .filter_map(|task| match task {
@@ -108,7 +108,9 @@ fn pass_by_unkept(visited: &mut Visited, left: &VecDeque<Task>, now: Wall) {
         })
         .collect();
     let count = visited.hosts.len();
-    visited.hosts.retain(|stored| !unkept.contains(&stored.host));
+    visited
+        .hosts
+        .retain(|stored| !unkept.contains(&stored.host) && !unconfirmed.contains(partition_of(&stored.host)));
     if visited.hosts.len() < count {
         let soon = now + MEET_AGAIN;
         visited.next = Some(visited.next.map_or(soon, |next| next.min(soon)));
@@ -132,6 +134,8 @@ pub struct Keeper {
     broken: Option<Error>,
     /// A server had no more memory when something was last tried.
     full: Option<Error>,
+    /// Partitions that nothing was confirmed of for some seconds, as the agent was told.
+    unconfirmed: Partitions,
 }
 
 impl Keeper {
@@ -139,7 +143,8 @@ impl Keeper {
     pub fn new(options: RedisOptions, store: Option<RedisStore>) -> Keeper {
         let (tasks, written) = (VecDeque::new(), VecDeque::new());
         let reached = Reached::default();
-        Keeper { options, store, reached, tasks, written, said: Vec::new(), broken: None, full: None }
+        let (said, unconfirmed) = (Vec::new(), Partitions::default());
+        Keeper { options, store, reached, tasks, written, said, broken: None, full: None, unconfirmed }
     }
 
     /// Adds something to be done.
@@ -154,7 +159,7 @@ impl Keeper {
 
     /// Whether everything is done and durable.
     pub fn is_idle(&self) -> bool {
-        self.tasks.is_empty() && self.written.is_empty()
+        self.tasks.is_empty() && self.written.is_empty() && self.unconfirmed.is_empty()
     }
 
     /// The store, while there is one.
@@ -182,11 +187,26 @@ impl Keeper {
         if let Some(store) = self.store.take() {
             self.reached = store.reached();
         }
+        self.tell_unconfirmed();
         for task in std::mem::take(&mut self.tasks) {
             self.drop_task(task);
         }
         for (ticket, _, record) in std::mem::take(&mut self.written) {
             self.refuse(ticket, record);
+        }
+    }
+
+    /// Where the primaries are that have no replicas for now.
+    pub fn alone(&self) -> Vec<String> {
+        self.store.as_ref().map(RedisStore::alone).unwrap_or_default()
+    }
+
+    /// Tells the agent which partitions wait for replicas, if others did before.
+    fn tell_unconfirmed(&mut self) {
+        let partitions = self.store.as_ref().map(RedisStore::unconfirmed).unwrap_or_default();
+        if partitions != self.unconfirmed {
+            self.unconfirmed = partitions.clone();
+            self.said.push(Event::Shared(SharedEvent::Unconfirmed { partitions }));
         }
     }
 
@@ -239,7 +259,7 @@ impl Keeper {
                     if let (Task::Visit { now, .. }, Some(Event::Visited(visited))) =
                         (&task, self.said.last_mut())
                     {
-                        pass_by_unkept(visited, left, *now);
+                        pass_by_waiting(visited, left, &self.unconfirmed, *now);
                     }
                     if matches!(task, Task::Take { .. } | Task::Mark { .. }) {
                         taking.push(task);
@@ -411,6 +431,8 @@ impl Keeper {
                 }
             }
         };
+        // What is handed over after this is of partitions that the agent knows to go on.
+        self.tell_unconfirmed();
         let is_durable = |place: u64| !unconfirmed.contains(&partition_of_place(place));
         let (durable, left): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.written).into_iter().partition(|(_, place, _)| is_durable(*place));
@@ -424,16 +446,20 @@ impl Keeper {
 
     /// Hands over what was taken, or says what was marked, if that is confirmed by now.
     fn hand_over(&mut self, task: Task, unconfirmed: &BTreeSet<u16>) {
+        let waits = |host: &Host| {
+            let partition = partition_of(host);
+            unconfirmed.contains(&partition) || self.unconfirmed.contains(partition)
+        };
         if let Task::Mark { host } = &task {
-            match unconfirmed.contains(&partition_of(host)) {
+            match waits(host) {
                 true => self.tasks.push_back(task),
                 false => self.said.push(Event::Shared(SharedEvent::Marked { host: host.clone() })),
             }
             return;
         }
-        let (Task::Take { host, max, fresh_first, now }, Some(store)) = (&task, &mut self.store) else {
-            return;
-        };
+        let Task::Take { host, max, fresh_first, now } = &task else { return };
+        let waits = waits(host);
+        let Some(store) = &mut self.store else { return };
         let mut take = || {
             let mut taken = store.take(host, *max, *fresh_first, *now)?;
             if store.is_under_way(host)? {
@@ -441,9 +467,7 @@ impl Keeper {
             }
             Ok::<_, Error>(taken)
         };
-        if !unconfirmed.contains(&partition_of(host))
-            && let Ok(taken) = take()
-        {
+        if !waits && let Ok(taken) = take() {
             self.said.push(Event::Taken(taken));
         } else {
             // What is wrong is seen when it is tried again.
@@ -546,6 +570,6 @@ fn offer(
     }
     let decided = store.decide()?;
     let is_done =
-        store.stored().undecided == 0 && store.confirm()?.intersection(&partitions).next().is_none();
+        !store.is_left_of(&partitions) && store.confirm()?.intersection(&partitions).next().is_none();
     Ok((Some(decided), is_done))
 }

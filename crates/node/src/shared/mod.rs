@@ -175,8 +175,8 @@ impl SharedStore {
         let archived = archives.iter().map(Archiving::syncing).collect();
         let (health, synced) = (Arc::new(Mutex::new(Health::default())), Instant::now());
         let told = Arc::clone(&health);
-        let keeping =
-            Keeping { keeper, log, archived, pace: pace(config), synced, health: told, said_full: None };
+        let (pace, said_full, said_alone) = (pace(config), None, Vec::new());
+        let keeping = Keeping { keeper, log, archived, pace, synced, health: told, said_full, said_alone };
         let thread = spawn("store", move || {
             if let Err(error) = keeping.run(&received, &said) {
                 said(Said::Failed(error));
@@ -299,6 +299,8 @@ struct Keeping {
     health: Arc<Mutex<Health>>,
     /// When it was last said that a server has no more memory, if that is still so.
     said_full: Option<Instant>,
+    /// Servers whose replicas do not confirm anything, as was said.
+    said_alone: Vec<String>,
 }
 
 impl Keeping {
@@ -330,6 +332,7 @@ impl Keeping {
                 self.keeper.work();
             }
             self.say_full();
+            self.say_alone();
             self.log.flush().map_err(WriteError::Log)?;
             let store = self.keeper.store().map(|store| store.figures()).unwrap_or_default();
             *self.health.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -357,6 +360,21 @@ impl Keeping {
             self.said_full = Some(Instant::now());
             note(&format!("warning: {error}; until then what it is to keep waits, and nothing is lost"));
         }
+    }
+
+    /// Tells the operator of servers that have no replica, and when they have one again.
+    fn say_alone(&mut self) {
+        let alone = self.keeper.alone();
+        for node in alone.iter().filter(|node| !self.said_alone.contains(node)) {
+            note(&format!(
+                "warning: no replica of {node} confirms what it is told: what it is to keep waits, nothing is asked of its hosts, and \
+                 the rest goes on. Start its replica again, or give it another one"
+            ));
+        }
+        for node in self.said_alone.iter().filter(|node| !alone.contains(node)) {
+            note(&format!("nothing waits for a replica of {node} any more"));
+        }
+        self.said_alone = alone;
     }
 
     /// Says whether it has to do with the archive.

@@ -20,6 +20,8 @@ use crate::{Error, Result};
 pub(super) const OFFERS_MAX: usize = 500;
 /// and that wait for slots that are not served.
 pub(super) const OFFERS_LEFT_MAX: usize = 100_000;
+/// So many times as many as are handed over are looked through for what can be.
+const LOOKED_THROUGH_MAX: usize = 8;
 /// Buckets that are split together.
 const SPLITS_MAX: usize = 16;
 
@@ -77,6 +79,11 @@ impl RedisStore {
     /// Decides about everything that was offered, so many at a time, but for hosts whose slots are not served.
     pub(super) fn decide_offers(&mut self) -> Result<()> {
         let mut left = Vec::new();
+        let cluster = self.cluster.get_mut();
+        if !cluster.alone().is_empty() {
+            // Nothing is decided where it would not be confirmed for long.
+            left.extend(self.offers.extract_if(.., |offer| cluster.is_alone(partition_of(&offer.host))));
+        }
         let mut done = Ok(());
         while done.is_ok() && !self.offers.is_empty() {
             let batch = self.offers[..self.offers.len().min(OFFERS_MAX)].to_vec();
@@ -89,6 +96,7 @@ impl RedisStore {
             });
         }
         self.offers_left = left.len();
+        self.left_of = left.iter().map(|offer| partition_of(&offer.host)).collect();
         self.offers.splice(0..0, left);
         if done.is_ok() && !self.decided.is_empty() {
             // First what was decided, and then that it has left the outboxes: what a limit keeps out is noted for each offer.
@@ -324,10 +332,32 @@ impl RedisStore {
         self.commit(number, plan, vec![(host, HostRecord { is_new, ..record })])
     }
 
-    /// Hands over what was found of hosts of partitions that others hold, so many at most, to be sent to them. Each has to be
-    /// [acknowledged](RedisStore::acknowledge); what was not is handed over again to who opens the partition of its record next.
+    /// Whether something is not decided that was offered of hosts of these partitions, when that was last tried.
+    pub fn is_left_of(&self, partitions: &BTreeSet<u16>) -> bool {
+        !self.left_of.is_disjoint(partitions)
+    }
+
+    /// Hands over what was found of hosts of partitions that others hold, so many at most, to be sent to them, if they can have it
+    /// confirmed. Each has to be [acknowledged](RedisStore::acknowledge); what was not is handed over again to who opens the
+    /// partition of its record next.
     pub fn take_elsewhere(&mut self, max: usize) -> Vec<(u64, Found)> {
-        self.elsewhere.drain(..max.min(self.elsewhere.len())).collect()
+        let cluster = self.cluster.get_mut();
+        if cluster.alone().is_empty() {
+            return self.elsewhere.drain(..max.min(self.elsewhere.len())).collect();
+        }
+        let mut taken = Vec::new();
+        for _ in 0..self.elsewhere.len().min(LOOKED_THROUGH_MAX * max) {
+            let Some((place, found)) = self.elsewhere.pop_front() else { break };
+            if identify(&found.url).is_some_and(|(host, _)| cluster.is_alone(partition_of(&host))) {
+                self.elsewhere.push_back((place, found));
+                continue;
+            }
+            taken.push((place, found));
+            if taken.len() == max {
+                break;
+            }
+        }
+        taken
     }
 
     /// Offers what others found, with the places of their records. Decided and [confirmed](RedisStore::confirm), it may be

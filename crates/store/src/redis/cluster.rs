@@ -30,9 +30,13 @@ const SLOTS_TIME_MAX: Duration = Duration::from_millis(500);
 const HASTE: Duration = Duration::from_millis(20);
 /// How long a server waits for its replicas at a time, if it may take so long to answer.
 const WAIT_MAX: Duration = Duration::from_millis(500);
+/// A primary whose replicas have not confirmed what it did for so long is not waited for by those whom it does not concern:
+const HELD_UP_AFTER: Duration = Duration::from_secs(2);
+/// it is asked so often whether they have now.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// Commits that are under way before they are waited for,
 const COMMITS_MAX: usize = 1_000;
-/// and at most, if slots are not served.
+/// and at most, if slots are not served or not confirmed.
 const COMMITS_KEPT_MAX: usize = 20_000;
 /// What a server says that is not ready for a command now.
 /// A server whose memory is full is one of them: what it was told is kept until there is room.
@@ -112,6 +116,8 @@ pub(super) struct Cluster {
     asked_next: usize,
     /// Slots that are not served: since when, and until when they are left alone.
     away: HashMap<u16, (Instant, Instant)>,
+    /// Primaries whose replicas did not confirm what they did: since when, and when they are asked again.
+    alone: BTreeMap<u16, (Instant, Instant)>,
     /// Somebody else may serve a slot now.
     is_stale: bool,
     /// A server that had no room when it was last told something.
@@ -124,6 +130,8 @@ pub(super) struct Cluster {
     unsent: Vec<Sent>,
     /// and those that were done, with who did them, and may not have reached its replicas.
     unwaited: Vec<(u16, Sent)>,
+    /// How many of both there were when they were last waited for.
+    kept: usize,
     reached: Reached,
     /// Who answered what was last read, and how many connections had been lost before.
     last_read: (BTreeSet<u16>, u64),
@@ -144,12 +152,14 @@ impl Cluster {
             servers,
             asked_next: 0,
             away: HashMap::new(),
+            alone: BTreeMap::new(),
             is_stale: false,
             full: None,
             failed: Vec::new(),
             sha,
             unsent: Vec::new(),
             unwaited: Vec::new(),
+            kept: 0,
             reached: Reached::default(),
             last_read: Default::default(),
             figures: Figures::default(),
@@ -280,29 +290,28 @@ impl Cluster {
 
     /// Makes room for another commit. An error if there is none.
     pub(super) fn make_room(&mut self) -> Result<()> {
-        if self.unsent.len() + self.unwaited.len() < COMMITS_MAX {
+        if self.unsent.len() + self.unwaited.len() < self.kept + COMMITS_MAX {
             return Ok(());
         }
         self.confirm()?;
-        let is_too_much = self.unsent.len() >= COMMITS_KEPT_MAX;
+        let is_too_much = self.kept >= COMMITS_KEPT_MAX;
         if is_too_much { Err(self.unavailable("slots are not served")) } else { Ok(()) }
     }
 
-    /// Waits until every commit is done and the replicas have it, but for those of slots that are not served: they are kept,
-    /// and named.
+    /// Waits until every commit is done and the replicas have it, but for those of slots that are not served, or whose primary
+    /// has no replicas for now: they are kept, and named.
     pub(super) fn confirm(&mut self) -> Result<BTreeSet<u16>> {
         let until = self.now() + self.options.patience;
         loop {
             let commits = std::mem::take(&mut self.unsent);
             let mut held = self.attempt(commits, &mut [])?;
             self.unsent.append(&mut held);
-            let numbers: BTreeSet<u16> = self.unwaited.iter().map(|(number, _)| *number).collect();
-            self.wait(numbers);
+            self.wait_for_commits();
             let left: BTreeSet<u16> = self.unsent.iter().map(|sent| sent.slot).collect();
-            if self.unwaited.is_empty() && left.iter().all(|slot| self.is_away_for(*slot, HASTE)) {
-                return Ok(left);
-            }
-            if self.now() >= until {
+            let waits = self.unwaited.iter().any(|(number, _)| !self.is_server_alone(*number));
+            let is_done = !waits && left.iter().all(|slot| self.is_away_for(*slot, HASTE));
+            if is_done || self.now() >= until {
+                self.kept = self.unsent.len() + self.unwaited.len();
                 let unconfirmed = self.unwaited.iter().map(|(_, sent)| sent.slot);
                 return Ok(left.into_iter().chain(unconfirmed).collect());
             }
@@ -310,6 +319,35 @@ impl Cluster {
                 self.pause();
             }
         }
+    }
+
+    /// Asks primaries for the replicas that have what was committed, and those that have none for now whether they have some.
+    fn wait_for_commits(&mut self) {
+        // Of one that cannot be reached nothing is known; what it is to do is not served.
+        self.alone.retain(|number, _| self.nodes[usize::from(*number)].link.is_some());
+        let now = self.now();
+        let mut numbers: BTreeSet<u16> = self.unwaited.iter().map(|(number, _)| *number).collect();
+        numbers.extend(self.alone.keys());
+        numbers.retain(|number| {
+            !self.is_server_alone(*number) || self.alone.get(number).is_some_and(|(_, next)| now >= *next)
+        });
+        self.wait(numbers, HASTE);
+    }
+
+    /// Whether the replicas of a primary have not confirmed anything for some time.
+    fn is_server_alone(&self, number: u16) -> bool {
+        self.alone.get(&number).is_some_and(|(since, _)| self.now().duration_since(*since) >= HELD_UP_AFTER)
+    }
+
+    /// Whether the primary of a slot has no replicas for now: what is done there is not confirmed.
+    pub(super) fn is_alone(&self, slot: u16) -> bool {
+        !self.alone.is_empty() && self.is_server_alone(self.server_of(slot))
+    }
+
+    /// Where the primaries are that have none.
+    pub(super) fn alone(&self) -> Vec<String> {
+        let alone = self.alone.keys().filter(|number| self.is_server_alone(**number));
+        alone.map(|number| self.nodes[usize::from(*number)].address.clone()).collect()
     }
 
     /// Waits until every commit is done and the replicas have it.
@@ -333,7 +371,7 @@ impl Cluster {
             return Err(self.unavailable("what was written is not confirmed"));
         }
         loop {
-            numbers = self.wait(numbers);
+            numbers = self.wait(numbers, WAIT_MAX);
             if numbers.is_empty() {
                 return Ok(());
             }
@@ -343,14 +381,16 @@ impl Cluster {
         }
     }
 
-    /// Asks primaries for their replicas. Gives back those that lack some.
-    fn wait(&mut self, numbers: BTreeSet<u16>) -> BTreeSet<u16> {
-        let mut wait = cmd("WAIT");
-        let time_max = WAIT_MAX.min(self.options.link.answer_time_max / 2);
-        wait.arg(self.options.replicas).arg(time_max.as_millis() as u64);
+    /// Asks primaries for their replicas; those that have had none for some time wait for them no longer than this. Gives back
+    /// those that lack some.
+    fn wait(&mut self, numbers: BTreeSet<u16>, time_max_alone: Duration) -> BTreeSet<u16> {
         let began = self.now();
         // All are asked before any is waited for.
         for number in &numbers {
+            let time_max = if self.is_server_alone(*number) { time_max_alone } else { WAIT_MAX };
+            let time_max = time_max.min(self.options.link.answer_time_max / 2);
+            let mut wait = cmd("WAIT");
+            wait.arg(self.options.replicas).arg(time_max.as_millis() as u64);
             let link = self.nodes[usize::from(*number)].link.as_mut();
             if link.is_none_or(|link| link.push(&wait).and_then(|()| link.send()).is_err()) {
                 self.lose(*number);
@@ -364,10 +404,14 @@ impl Cluster {
                     for (_, sent) in self.unwaited.extract_if(.., |(other, _)| *other == number) {
                         self.reached.note(sent.slot, 0, sent.version);
                     }
+                    self.alone.remove(&number);
                     continue;
                 }
                 // Some have not answered in time: they are asked again.
-                Some(Ok(Value::Int(_))) => {}
+                Some(Ok(Value::Int(_))) => {
+                    let now = self.now();
+                    self.alone.entry(number).or_insert((began, now)).1 = now + PROBE_EVERY;
+                }
                 _ => self.lose(number),
             }
             lacking.insert(number);

@@ -121,6 +121,8 @@ pub struct RedisStore {
     elsewhere: VecDeque<(u64, Found)>,
     /// Those of them that could not be decided when that was last tried.
     offers_left: usize,
+    /// The partitions of these.
+    left_of: BTreeSet<u16>,
     /// Parts of their outboxes, where there are several.
     parts: HashMap<u64, usize>,
     /// Records that found something, since it was opened.
@@ -190,6 +192,7 @@ impl RedisStore {
             undecided: HashMap::new(),
             decided: Vec::new(),
             offers_left: 0,
+            left_of: BTreeSet::new(),
             parts: HashMap::new(),
             appended: 0,
             said: Admitted::default(),
@@ -205,7 +208,25 @@ impl RedisStore {
 
     /// How it fares.
     pub fn figures(&self) -> Figures {
-        self.cluster.borrow().figures()
+        let cluster = self.cluster.borrow();
+        let figures = cluster.figures();
+        let alone = self.partitions.keys().filter(|number| cluster.is_alone(**number)).count() as u64;
+        Figures { unserved: figures.unserved + alone, ..figures }
+    }
+
+    /// Where the primaries are whose replicas have not confirmed anything for some seconds. What concerns their partitions waits,
+    /// so that little is done that may be lost, and the rest does not wait for it.
+    pub fn alone(&self) -> Vec<String> {
+        self.cluster.borrow().alone()
+    }
+
+    /// All partitions of these.
+    pub fn unconfirmed(&self) -> Partitions {
+        let cluster = self.cluster.borrow();
+        match cluster.alone().is_empty() {
+            true => Partitions::default(),
+            false => Partitions::all().iter().filter(|number| cluster.is_alone(*number)).collect(),
+        }
     }
 
     /// The server that serves a partition, as far as is known: what one server does not do now need not be asked of it again for
@@ -227,6 +248,7 @@ impl RedisStore {
 
     /// Takes partitions over from whoever had them, and admits what was found there and not admitted.
     pub fn take_over(&mut self, partitions: &[u16]) -> Result<()> {
+        self.refuse_alone(partitions)?;
         let raise = |number: &u16| {
             let mut raise = cmd("EVAL");
             raise.arg(RAISE).arg(1).arg(self.keys.partition(*number));
@@ -259,12 +281,12 @@ impl RedisStore {
         }
         self.readmit(partitions)?;
         self.empty_outboxes(partitions)?;
-        self.flush()
+        self.flush_partitions(partitions)
     }
 
     /// Lets a partition go, after all that was done in it is durable: somebody else may take it over then.
     pub fn let_go(&mut self, partition: u16) -> Result<()> {
-        self.flush_partition(partition)?;
+        self.flush_partitions(&[partition])?;
         self.let_go_now(partition);
         Ok(())
     }
@@ -354,17 +376,32 @@ impl RedisStore {
         self.commit(partition_of(host), Plan::default(), vec![(host.clone(), record)])
     }
 
-    /// Waits until what was done in one partition is durable.
-    fn flush_partition(&mut self, number: u16) -> Result<()> {
+    /// Waits until what was done in these partitions is durable.
+    fn flush_partitions(&mut self, numbers: &[u16]) -> Result<()> {
         let until = self.cluster.get_mut().now() + self.patience;
-        while self.confirm()?.contains(&number) {
+        loop {
+            let unconfirmed = self.confirm()?;
+            let left: Vec<u16> =
+                numbers.iter().copied().filter(|number| unconfirmed.contains(number)).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            self.refuse_alone(&left)?;
             if self.cluster.get_mut().now() >= until {
                 let what = "what was written is not confirmed";
                 return Err(Error::Unavailable { what, seconds: self.patience.as_secs() });
             }
             self.cluster.get_mut().pause();
         }
-        Ok(())
+    }
+
+    /// What has to be confirmed is not begun where that takes long.
+    fn refuse_alone(&mut self, numbers: &[u16]) -> Result<()> {
+        let cluster = self.cluster.get_mut();
+        match numbers.iter().any(|number| cluster.is_alone(*number)) {
+            true => Err(Error::Unavailable { what: "what was written is not confirmed", seconds: 0 }),
+            false => Ok(()),
+        }
     }
 
     /// The records of hosts. What was taken of them in an earlier epoch is due again then.

@@ -76,7 +76,7 @@ impl RedisStore {
     pub(super) fn take_of(&mut self, host: &Host, max: usize, fresh_first: bool, now: Wall) -> Result<Taken> {
         self.begin_take(host, max, fresh_first, now)?;
         // That something of this host may be under way must be known to whoever comes after us.
-        self.flush_partition(partition_of(host))?;
+        self.flush_partitions(&[partition_of(host)])?;
         self.handed.remove(host).ok_or(Error::Fenced { partition: partition_of(host) })
     }
 

@@ -390,7 +390,8 @@ impl<'a> Sim<'a> {
     }
 
     fn fail_over(&mut self, shard: usize, down_for: Duration) {
-        let alone_for = Duration::from_millis(self.random.below(1_500));
+        let longest = if self.random.percent(25) { 60_000 } else { 1_500 };
+        let alone_for = Duration::from_millis(self.random.below(longest));
         let lost = self.redis.fail_over(shard, down_for, alone_for);
         self.trace.note(self.now, format_args!("shard {shard} loses {lost}"));
         if lost > 0 {

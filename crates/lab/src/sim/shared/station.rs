@@ -337,6 +337,9 @@ impl Sim<'_> {
                 }
             }
             SharedEvent::LetGo { .. } => self.reach("a handover"),
+            SharedEvent::Unconfirmed { partitions } if !partitions.is_empty() => {
+                self.reach("a primary that has no replica for long");
+            }
             _ => {}
         }
     }
