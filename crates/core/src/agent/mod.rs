@@ -29,6 +29,7 @@ mod outgoing;
 mod post;
 mod recovery;
 mod registrar;
+mod rests;
 mod returning;
 mod rules;
 mod saying;

@@ -132,8 +132,8 @@ pub enum SharedAction {
         /// The places.
         places: Vec<u64>,
     },
-    /// Note durably that a host is about to be asked; answered by [`SharedEvent::Marked`], but not while it is of a partition that
-    /// is [not confirmed](SharedEvent::Unconfirmed). It holds until something is [kept](super::Action::Keep) of the host.
+    /// Note durably that a host is about to be asked; answered by [`SharedEvent::Marked`], but not while it is of a partition
+    /// that is [not confirmed](SharedEvent::Unconfirmed). It holds until something is [kept](super::Action::Keep) of the host.
     Mark {
         /// The host.
         host: Host,

@@ -337,8 +337,8 @@ impl RedisStore {
         !self.left_of.is_disjoint(partitions)
     }
 
-    /// Hands over what was found of hosts of partitions that others hold, so many at most, to be sent to them, if they can have it
-    /// confirmed. Each has to be [acknowledged](RedisStore::acknowledge); what was not is handed over again to who opens the
+    /// Hands over what was found of hosts of partitions that others hold, so many at most, to be sent to them, if they can have
+    /// it confirmed. Each has to be [acknowledged](RedisStore::acknowledge); what was not is handed over again to who opens the
     /// partition of its record next.
     pub fn take_elsewhere(&mut self, max: usize) -> Vec<(u64, Found)> {
         let cluster = self.cluster.get_mut();

@@ -18,6 +18,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::commit::SCRIPT;
 use super::link::{Link, LinkOptions};
+use super::reached::Reached;
 use crate::{Error, Result};
 use nephila_core::assign::PARTITIONS;
 
@@ -78,10 +79,6 @@ pub struct Figures {
     pub unserved: u64,
 }
 
-/// Of partitions, the highest epoch and version that replicas have confirmed to this process.
-#[derive(Clone, Debug, Default)]
-pub struct Reached(BTreeMap<u16, (u64, u64)>);
-
 /// A command on its way.
 struct Sent {
     slot: u16,
@@ -95,13 +92,6 @@ struct Sent {
 struct Node {
     address: String,
     link: Option<Link>,
-}
-
-impl Reached {
-    fn note(&mut self, slot: u16, epoch: u64, version: u64) {
-        let reached = self.0.entry(slot).or_default();
-        *reached = (reached.0.max(epoch), reached.1.max(version));
-    }
 }
 
 /// See the module's documentation.
@@ -265,27 +255,19 @@ impl Cluster {
 
     /// Notes how far partitions were before this was opened.
     pub(super) fn remember(&mut self, reached: Reached) {
-        for (slot, (epoch, version)) in reached.0 {
-            self.reached.note(slot, epoch, version);
-        }
+        self.reached.add(reached);
     }
 
     /// For each server of these slots, one of its slots of which is known how far it was.
     pub(super) fn known_beside(&self, slots: &[u16]) -> Vec<u16> {
         let mut servers: BTreeSet<u16> = slots.iter().map(|slot| self.server_of(*slot)).collect();
-        let served = self.reached.0.keys().copied().filter(|slot| !self.away.contains_key(slot));
+        let served = self.reached.slots().filter(|slot| !self.away.contains_key(slot));
         served.filter(|slot| servers.remove(&self.server_of(*slot))).collect()
     }
 
-    /// Whether a partition is as far as it was, or further; otherwise a server has lost what it had acknowledged. To be asked of
-    /// what replicas have confirmed: then it is not said by a primary that does not know yet that it is none.
+    /// See [`Reached::check`].
     pub(super) fn check_reached(&mut self, slot: u16, epoch: u64, version: u64) -> Result<()> {
-        let (before, version_before) = self.reached.0.get(&slot).copied().unwrap_or_default();
-        if epoch < before || version < version_before {
-            return Err(Error::Lost { what: format!("partition {slot}") });
-        }
-        self.reached.note(slot, epoch, version);
-        Ok(())
+        self.reached.check(slot, epoch, version)
     }
 
     /// Makes room for another commit. An error if there is none.

@@ -24,6 +24,7 @@ mod keys;
 mod leases;
 mod link;
 mod looking_back;
+mod reached;
 mod safety;
 mod servers;
 mod settling;
@@ -55,10 +56,11 @@ use crate::recent::Recent;
 use crate::{Error, Known, Result, Store, StoreLimits};
 use nephila_core::assign::partition_of;
 
-pub use self::cluster::{ClusterOptions, Figures, Reached};
+pub use self::cluster::{ClusterOptions, Figures};
 pub use self::copying::{Copies, CopyNote, RedisCopy};
 pub use self::leases::{RedisLeases, SWAP};
 pub use self::link::{Link, LinkOptions, Login, Wire, World};
+pub use self::reached::Reached;
 pub use self::servers::{RedisServers, ServerFigures};
 pub use redis::{Cmd, Value, cmd};
 

@@ -356,13 +356,15 @@ fn a_site_that_does_not_come_to_an_end_is_not_asked_for_ever() {
             parts += 1;
             assert!(parts <= parts_max, "it goes on after {parts} parts");
             let mut said = release(&claim, true).unwrap();
-            let print = |number: u32| {
-                let mut print = [0; 12];
-                print[..4].copy_from_slice(&number.to_be_bytes());
-                Fingerprint(print)
+            let fingerprint = |number: u32| {
+                let mut bytes = [0; 12];
+                bytes[..4].copy_from_slice(&number.to_be_bytes());
+                Fingerprint(bytes)
             };
-            let seen =
-                |number| SeenUrl { fingerprint: print(parts * urls + number), place: 0, is_sent: false };
+            let seen = |number| {
+                let fingerprint = fingerprint(parts * urls + number);
+                SeenUrl { fingerprint, place: 0, is_sent: false }
+            };
             said.moved.hosts[0].seen = (0..urls).map(seen).collect();
             said.next = Some(Cursor(vec![0; 12]));
             rig.step(Event::Claimed { call, release: Some(said) });
