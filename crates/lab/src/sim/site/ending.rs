@@ -174,7 +174,7 @@ impl Sim<'_> {
                 }
             }
             // Whoever settled it may have handed its host over since; what a power cut might have taken back may have been kept.
-            let is_kept = self.has_kept_more && (is_seen || found.is_some());
+            let is_kept = (self.has_kept_more || self.has_kept_untold) && (is_seen || found.is_some());
             let is_settled = found.is_some() || self.lost.was_settled(url) || is_kept;
             if self.has_lost && !is_seen && !is_kept && !self.copies.has(url) {
                 lost_urls += 1;

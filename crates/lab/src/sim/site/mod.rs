@@ -148,6 +148,8 @@ struct Sim<'a> {
     /// A machine has lost its power, or a disk has failed: what a disk was not told to keep, or said that it had not kept, it may
     /// have kept all the same.
     has_kept_more: bool,
+    /// The same of an agent that was killed before it heard that something was written down.
+    has_kept_untold: bool,
     copies: Copies,
     archived: Archived,
     /// Batches that reached another site, and who waits for answers.
@@ -252,6 +254,7 @@ impl<'a> Sim<'a> {
             has_lost: false,
             has_forgotten: times_out,
             has_kept_more: false,
+            has_kept_untold: false,
             copies: Copies::default(),
             archived: Archived::default(),
             calls: 0,
@@ -506,6 +509,7 @@ impl<'a> Sim<'a> {
         station.missed.clear();
         station.told.clear();
         let unsynced = std::mem::take(&mut station.unsynced);
+        self.has_kept_untold |= std::mem::take(&mut station.is_untold);
         match crash {
             Crash::Kill => station.disk = station.disk.kill(),
             Crash::Power => {

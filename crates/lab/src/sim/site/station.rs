@@ -45,6 +45,8 @@ pub(super) struct Station {
     pub(super) unheard: BTreeSet<FetchId>,
     /// URLs that are done by records which a power cut may take back.
     pub(super) unsynced: Vec<String>,
+    /// Something is on its disk that its process has not heard to be there.
+    pub(super) is_untold: bool,
     /// What it could not be told while it stood still.
     pub(super) missed: VecDeque<ToProcess>,
     /// How wrong its calendar is.
@@ -104,6 +106,7 @@ impl Station {
             is_paused: false,
             unheard: BTreeSet::new(),
             unsynced: Vec::new(),
+            is_untold: false,
             missed: VecDeque::new(),
             skew_ms,
             clock,

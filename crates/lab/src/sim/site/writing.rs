@@ -76,8 +76,9 @@ impl Sim<'_> {
     }
 
     pub(super) fn commit(&mut self, index: usize) -> Result<(), Broken> {
-        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        process.commit_due = false;
+        let station = &mut self.stations[index];
+        let Some(process) = &mut station.process else { return Ok(()) };
+        (process.commit_due, station.is_untold) = (false, false);
         let durable = match process.writer.commit() {
             Ok(durable) => durable,
             Err(error) => return self.disk_failed(index, &error),
@@ -160,9 +161,11 @@ impl Sim<'_> {
     pub(super) fn sync(&mut self, index: usize) -> Result<(), Broken> {
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         process.sync_due = false;
+        let is_untold = process.commit_due;
         if let Err(error) = process.writer.sync() {
             return self.disk_failed(index, &error);
         }
+        self.stations[index].is_untold = is_untold;
         self.is_synced(index);
         Ok(())
     }
