@@ -525,6 +525,7 @@ impl<'a> Sim<'a> {
         self.said_is_unsure();
         let station = &mut self.stations[index];
         let view = process.agent.site_view(clock);
+        station.was_in_site |= view.as_ref().is_some_and(|view| !view.members.is_empty());
         let unheard = std::mem::take(&mut station.unheard);
         let posting = station.posting.take();
         for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
@@ -583,12 +584,13 @@ impl<'a> Sim<'a> {
         }
         (self.has_lost, self.has_forgotten) = (true, true);
         self.polite.lost();
-        let has_begun = self.stations.iter().any(|station| {
+        let clock = self.clock(index);
+        let is_in_site = |(other, station): (usize, &Station)| {
             let agent = station.process.as_ref().map(|process| &process.agent);
-            agent
-                .and_then(|agent| agent.site_view(self.clock(index)))
-                .is_some_and(|view| !view.members.is_empty())
-        });
+            let view = agent.and_then(|agent| agent.site_view(clock));
+            other != index && (station.was_in_site || view.is_some_and(|view| !view.members.is_empty()))
+        };
+        let has_begun = self.stations.iter().enumerate().any(is_in_site);
         let addresses = self.stations.iter().map(|station| station.site.address.clone());
         let addresses = has_begun.then(|| addresses.collect());
         let lost = self.stations[index].renew(self.seed, addresses);

@@ -45,6 +45,8 @@ pub(super) struct Station {
     pub(super) unheard: BTreeSet<FetchId>,
     /// URLs that are done by records which a power cut may take back.
     pub(super) unsynced: Vec<String>,
+    /// It was in a site when its process ended, and will be in it when it is back.
+    pub(super) was_in_site: bool,
     /// Something is on its disk that its process has not heard to be there.
     pub(super) is_untold: bool,
     /// What it could not be told while it stood still.
@@ -106,6 +108,7 @@ impl Station {
             is_paused: false,
             unheard: BTreeSet::new(),
             unsynced: Vec::new(),
+            was_in_site: false,
             is_untold: false,
             missed: VecDeque::new(),
             skew_ms,
@@ -127,6 +130,7 @@ impl Station {
     pub(super) fn renew(&mut self, seed: u64, addresses: Option<Vec<String>>) -> AgentId {
         let mut random = Random::fork(seed, "an agent in the place of another");
         self.disk = SimDisk::new(random.next());
+        self.was_in_site = false;
         if let Some(mut addresses) = addresses {
             addresses.retain(|peer| *peer != self.site.address);
             self.site.peers = addresses;
