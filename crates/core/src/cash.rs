@@ -11,8 +11,24 @@
 //! Everything about it follows from records: what is made ([`minted`]), what a page had and spends ([`Settled::spent`]), and who
 //! gets how much ([`Gifts`]). So a journal that is read again leads to the same sums. A page shares among the links that are
 //! followed; if there are none, what it had is left over.
+//!
+//! # Several agents, several sites
+//! What a page gives to a URL that another agent has, or another site, has to be told there, and whatever is told may be lost,
+//! late or told twice. So nobody tells what is to be added: a *giver* tells all that it has ever given to a URL ([`Total`]), who
+//! has the URL remembers the highest that it heard from each giver, and only what is above that is new. Then it does not matter
+//! how often something is told, in which order, or by way of whom; and a giver need not tell again before it has become much more
+//! ([`crate::settings::Settings::tell_again`]). What was given and not told is held back, and not lost: all cash there is, is
+//! with the URLs, or left over, or given by somebody and not heard of yet.
+//!
+//! A giver is an agent, for what its own records found of partitions that were not its own at the time; or a whole site, for what
+//! its agents have found of the hosts of another one. What moves with a partition is what each URL has, and what was heard of it
+//! from whom ([`Account`]).
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::record::{Record, Settled};
+use crate::site::AgentId;
 use crate::url::{Host, identify};
 
 /// What every page has when it is fetched, beyond what it was given.
@@ -23,6 +39,39 @@ pub const SEED: u64 = GRANT << 6;
 pub const FAR_WEIGHT: u64 = 32;
 /// Amounts of so many bits, and all above, are the best class, which is 0.
 const BEST: u32 = 50;
+
+/// What somebody has given to a URL in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// The agent, or what stands for a site: [`site_giver`].
+    pub giver: AgentId,
+    /// How much.
+    pub units: u64,
+}
+
+/// What stands for all agents of a site.
+pub fn site_giver(name: &str) -> AgentId {
+    AgentId::from(xxh3_64(name.as_bytes()))
+}
+
+/// What moves with a URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// What it has.
+    pub units: u64,
+    /// What it was heard to be given: all of that was added.
+    pub heard: Vec<Total>,
+}
+
+/// How many classes better a URL must be before it is told again, if that is to be when it was given so many times as much.
+pub fn classes_of(times: u32) -> u8 {
+    times.max(2).next_power_of_two().ilog2() as u8
+}
+
+/// What goes to another site: of each amount only its class, so that it takes next to no room. Never more than there is.
+pub fn rounded(units: u64) -> u64 {
+    units.checked_ilog2().map_or(0, |bits| 1 << bits)
+}
 
 /// What the links of a page get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -360,6 +360,8 @@ pub struct Batch {
     pub list: ListId,
     /// The URLs.
     pub found: Vec<Found>,
+    /// What the sender's site has given to each of them, where it goes by that: none, or as many as there are URLs.
+    pub units: Vec<u64>,
 }
 
 /// What one site asks another whose host is said to have the rules of one of its own.

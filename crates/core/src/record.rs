@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cash::Total;
 use crate::frontier::HostMemo;
 use crate::site::{AgentId, Members, Moved, Token, Wishes};
 use crate::time::Wall;
@@ -57,6 +58,8 @@ pub enum Record {
         to: AgentId,
         /// The partitions and the epochs.
         tokens: Vec<(u16, u64)>,
+        /// The place of the last record before they were frozen: what later ones found of them was not told with the rest.
+        since: u64,
     },
     /// Other agents found URLs that belong here.
     Arrived(Arrived),
@@ -124,6 +127,8 @@ pub struct Arrived {
     pub found: Vec<Found>,
     /// The pages that they were found on, or the site in the form of [`site_page`], each with how many of the URLs are its.
     pub pages: Vec<(Option<String>, u32)>,
+    /// What each of the URLs was given, where the crawl goes by that: none, or as many as there are URLs.
+    pub totals: Vec<Total>,
 }
 
 /// What stands in the place of a page's URL where all that is known is which other site has found something. No page has such a

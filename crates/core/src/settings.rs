@@ -80,6 +80,8 @@ pub struct Settings {
     pub send_rate: Option<u64>,
     /// Which URLs of a host come first. It stays the same as long as the crawl does.
     pub order: UrlOrder,
+    /// By cash: how many times as much a URL of another agent or site must have been given before it is told again.
+    pub tell_again: u32,
     /// What is taken for a trap by its looks.
     pub traps: TrapLimits,
     /// From the last byte of an answer to the next request to the same host.
@@ -149,6 +151,7 @@ impl Default for Settings {
             outbox_full: OutboxFull::Wait,
             send_rate: None,
             order: UrlOrder::BreadthFirst,
+            tell_again: 16,
             traps: TrapLimits::default(),
             delay: secs(1),
             ip_delay: Duration::from_millis(250),

@@ -406,7 +406,7 @@ pub fn open(
     agent: &mut Agent,
     now: Now,
 ) -> Result<Opened, WriteError> {
-    let options = store_options(config);
+    let options = FrontierOptions { me: agent.me().unwrap_or_default(), ..store_options(config) };
     let warcs = directory::archive(dir);
     if !EmbeddedStore::exists(&*disk, dir).map_err(WriteError::Store)? && has_warcs(&*disk, &warcs)? {
         return Err(WriteError::NoJournal { archive: warcs, is_of_site: config.is_of_site() });
@@ -493,6 +493,7 @@ pub(crate) fn store_options(config: &Config) -> FrontierOptions {
     let memory = usize::try_from(config.store_memory_bytes).unwrap_or(usize::MAX);
     FrontierOptions {
         limits: store_limits(config),
+        tell_again: config.settings.tell_again,
         secret: if seed == 0 { RandomState::new().hash_one(seed) } else { seed },
         ..FrontierOptions::within(memory).in_order(config.settings.order)
     }

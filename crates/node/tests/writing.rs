@@ -118,8 +118,13 @@ fn shards_archive_before_the_journal_says_so() {
 fn what_other_agents_count_on_survives_a_power_cut() {
     let config = Config::default();
     assert_eq!(config.durability, Durability::Kernel);
-    let arrived =
-        Record::Arrived(Arrived { from: AgentId::from(2), site: None, found: Vec::new(), pages: Vec::new() });
+    let arrived = Record::Arrived(Arrived {
+        from: AgentId::from(2),
+        site: None,
+        found: Vec::new(),
+        pages: Vec::new(),
+        totals: Vec::new(),
+    });
     let tokens = Record::Tokens(vec![(7, Token { holder: AgentId::from(1), epoch: 2 })]);
     // What was not synced is lost now and then.
     for (record, is_lost) in [(arrived, false), (tokens, false), (Record::Seeds(Vec::new()), true)] {

@@ -324,7 +324,8 @@ impl EmbeddedCopy {
 
     /// URLs with the pages that they were found on.
     fn arrive(&mut self, urls: Vec<(Found, Option<String>)>) -> Result<(Record, u64)> {
-        let mut arrived = Arrived { from: self.me, site: None, found: Vec::new(), pages: Vec::new() };
+        let mut arrived =
+            Arrived { from: self.me, site: None, found: Vec::new(), pages: Vec::new(), totals: Vec::new() };
         for (found, via) in urls {
             arrived.found.push(found);
             match arrived.pages.last_mut().filter(|(page, _)| *page == via) {

@@ -2,6 +2,8 @@
 //! sieve and queues ([`Frontier`]). Snapshots, and what a journal is read for at a start, are this store's own; all else it
 //! does as every [`Store`].
 
+mod others;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -138,6 +140,11 @@ impl EmbeddedStore {
         for host in std::mem::take(&mut store.uncertain) {
             store.frontier.change(|frontier| frontier.decide_host(&host))?;
         }
+        // Whoever was told before the process ended is told again by those who read the journal again.
+        store.frontier.change(|frontier| {
+            frontier.forget_to_tell();
+            Ok(())
+        })?;
         Ok((store, Journal::new(log)))
     }
 
@@ -234,8 +241,13 @@ impl EmbeddedStore {
             }
             _ => {}
         }
+        if let (Record::Released { tokens, since, .. }, false, UrlOrder::Cash) =
+            (&record, covered, self.order)
+        {
+            self.give_what_leaves(tokens.iter().map(|(partition, _)| *partition).collect(), *since, place)?;
+        }
         if !covered {
-            self.fold(place, &record, reader.open())?;
+            self.fold(place, &record, reader.open(), false)?;
         }
         let mut failed = None;
         let frontier = &mut self.frontier;
@@ -253,7 +265,13 @@ impl EmbeddedStore {
     }
 
     /// Takes in what a record says to sieve and queues, other than how an attempt ended.
-    fn fold(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
+    fn fold(
+        &mut self,
+        place: u64,
+        record: &Record,
+        open: Option<&Partitions>,
+        again: bool,
+    ) -> Result<Admitted> {
         let is_returned = |found: &Found| matches!(found.how, How::Returned { .. });
         let moves = match record {
             Record::Moved { .. } | Record::Released { .. } => true,
@@ -261,27 +279,32 @@ impl EmbeddedStore {
             _ => false,
         };
         if !moves {
-            return self.frontier.change(|frontier| frontier.admit(place, record, open));
+            return self.frontier.change(|frontier| match again {
+                true => frontier.admit_again(place, record, open),
+                false => frontier.admit(place, record, open),
+            });
         }
         // What was decided before is in the figures already, and nobody has been told.
         let untold = self.frontier.decided_new();
         let before = self.stored();
         let decided = self.frontier.change(|frontier| {
             match record {
-                Record::Moved { moved, .. } => frontier.import(place, moved)?,
+                Record::Moved { moved, .. } => frontier.import(place, moved, open)?,
                 Record::Released { tokens, .. } => {
                     let ranges: Vec<Range> = tokens.iter().map(|(at, _)| Range::Partition(*at)).collect();
                     frontier.forget(&ranges)?;
                 }
                 // What was another's until now is known already, and queued.
-                _ => return frontier.admit_returned(place, record, open),
+                _ => return frontier.admit_returned(place, record, open, again),
             }
             Ok(frontier.decided())
         })?;
         let after = self.stored();
-        let new = decided.new.iter().map(|(_, count)| count).sum::<u64>() - untold;
-        let by = |before: u64, after: u64| after as i64 - before as i64 - new as i64;
-        Ok(Admitted { moved: (by(before.known, after.known), by(before.queued, after.queued)), ..decided })
+        let sum = |hosts: &[(Host, u64)]| hosts.iter().map(|(_, count)| count).sum::<u64>();
+        let (new, again) = (sum(&decided.new) - untold.0, sum(&decided.again) - untold.1);
+        let by = |before: u64, after: u64, said: u64| after as i64 - before as i64 - said as i64;
+        let known = by(before.known, after.known, new);
+        Ok(Admitted { moved: (known, by(before.queued, after.queued, new + again)), ..decided })
     }
 
     /// By cash, a known URL is given something all the same, once by each page. But seeds are given theirs once.
@@ -292,23 +315,6 @@ impl EmbeddedStore {
             found.retain(|found| !matches!(known(&found.url), Ok(true)));
         }
         recent::drop_repeated(record);
-    }
-
-    /// Which URLs of a host are done or were tried, and what is kept of it, from `from` on as far as it likes; nothing, not even
-    /// the host, if nobody can go on from there.
-    pub fn export_host(&mut self, host: &Host, from: Option<&Cursor>) -> Result<Exported> {
-        self.frontier.change(|frontier| {
-            let (moved, next) = frontier.export_done(host, from, MOVED_URLS_MAX)?;
-            Ok(Exported { moved, next, decided: frontier.decided() })
-        })
-    }
-
-    /// Passes on how many URLs of each host are not settled. Says what had to be decided first, or was before.
-    pub fn count_queued(&mut self, each: &mut dyn FnMut(&Host, u64)) -> Result<Admitted> {
-        self.frontier.change(|frontier| {
-            frontier.hosts(&Range::All, &mut |stored| each(&stored.host, stored.queued))?;
-            Ok(frontier.decided())
-        })
     }
 
     /// Where the history ends: from here on the records have all that they found.
@@ -534,7 +540,7 @@ impl Store for EmbeddedStore {
                 self.recent.add(self.recent.print(&found.url), found.depth);
             }
         }
-        self.fold(place, record, open)
+        self.fold(place, record, open, false)
     }
 
     fn decide(&mut self) -> Result<Admitted> {

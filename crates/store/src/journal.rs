@@ -158,13 +158,20 @@ impl Texts for Records {
         self.ask(place, |record| record.found().get(index).cloned())?.ok_or_else(missing)
     }
 
-    fn gift(&self, place: u64, index: usize) -> Result<u64> {
+    fn page(&self, place: u64, url: &str) -> Option<String> {
+        Records::page(self, place, url)
+    }
+
+    fn gift(&self, place: u64, index: usize) -> Result<Option<u64>> {
         self.ask(place, |record| {
+            if matches!(record, Record::Arrived(_) | Record::Moved { .. }) {
+                return None;
+            }
             let host = |(index, found): (usize, &Found)| Some((index, identify(&found.url)?.0));
             let hosts: Vec<(usize, Host)> = record.found().iter().enumerate().filter_map(host).collect();
             let gifts = Gifts::of(record, hosts.iter().map(|(_, host)| host));
             let at = hosts.iter().position(|(other, _)| *other == index);
-            at.map_or(0, |at| gifts.to(&hosts[at].1, at == 0))
+            Some(at.map_or(0, |at| gifts.to(&hosts[at].1, at == 0)))
         })
     }
 }

@@ -42,7 +42,7 @@ const FRAME_HEAD_BYTES: usize = 8;
 const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 const MAGIC: [u8; 8] = *b"NEPHILAJ";
-pub(crate) const FORMAT: u32 = 13;
+pub(crate) const FORMAT: u32 = 14;
 const HEAD_BYTES: usize = 24;
 /// An append flushes first when this much is waiting.
 const BUFFER_BYTES_MAX: usize = 8 << 20;

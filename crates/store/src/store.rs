@@ -40,7 +40,8 @@ pub trait Store {
 
     /// Offers to the sieve what a record found, in order; what is new goes to the end of its host's queue, and what waits
     /// there and was found nearer to a seed than before moves up. What cannot be said at once follows with the next answer.
-    /// URLs of partitions that are not `open` (`None`: all are) are passed over: they are for others, or for later.
+    /// URLs of partitions that are not `open` (`None`: all are) are passed over: they are for others, or for later; by cash the
+    /// answer, or a later one, says what others are to be told of them.
     fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted>;
 
     /// Decides about everything that was offered.
@@ -165,14 +166,19 @@ pub struct Cash {
     pub kept: u64,
     /// left over by pages that link to nothing,
     pub rest: u64,
-    /// and given to URLs that limits keep out.
+    /// given to URLs that limits keep out,
     pub kept_out: u64,
+    /// and given to URLs that others have. What they have heard of that is with these URLs, or kept out.
+    pub given: u64,
+    /// How much of what is with the URLs here others have given: with them it is counted as given, too.
+    pub heard: u64,
 }
 
 impl Cash {
-    /// All of it.
-    pub fn sum(&self) -> u64 {
-        self.waiting + self.kept + self.rest + self.kept_out
+    /// All of it. Of one store among several it may be less than nothing: what others have given is counted there.
+    pub fn sum(&self) -> i128 {
+        let here = [self.waiting, self.kept, self.rest, self.kept_out, self.given];
+        here.into_iter().map(i128::from).sum::<i128>() - i128::from(self.heard)
     }
 }
 

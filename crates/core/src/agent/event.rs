@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admitted::{Admitted, OverLimit};
 use super::control::Control;
 use super::handover::Cursor;
 use super::shared::{SharedAction, SharedEvent};
@@ -90,7 +91,7 @@ pub enum Event {
         /// Where to go on, unless this is the end.
         next: Option<Cursor>,
         /// What the sieve had to decide first.
-        decided: Admitted,
+        decided: Box<Admitted>,
     },
     /// The answer to [`Action::Reread`].
     Reread {
@@ -188,7 +189,7 @@ pub enum Event {
         /// Where to go on, unless this is the end.
         next: Option<Cursor>,
         /// What had to be decided first.
-        decided: Admitted,
+        decided: Box<Admitted>,
     },
     /// The answer to [`Action::CountQueued`].
     CountedQueued {
@@ -215,6 +216,13 @@ pub enum Action {
         /// The partitions whose URLs are for this agent; `None` for all. All others are on their way to whom they belong to, so
         /// what was open when the record became durable counts, and not what is by the time that the store does this.
         open: Option<Arc<Partitions>>,
+        /// It was offered before, and was of others then, or is to be told to others once more: what it gives was given.
+        again: bool,
+    },
+    /// The holders of these partitions have lost what they were told of their URLs, by cash; answered by [`Event::Decided`].
+    TellAnew {
+        /// The partitions.
+        partitions: Vec<u16>,
     },
     /// Decide about all URLs that were offered to the sieve and not answered for; answered by [`Event::Admitted`].
     Decide,
@@ -418,43 +426,6 @@ pub struct Recipient {
     pub agent: Option<(AgentId, String)>,
     /// Where it is reached.
     pub address: String,
-}
-
-/// What the sieve said of the URLs that a record found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Admitted {
-    /// For each host that got any: how many new URLs wait in its queue.
-    pub new: Vec<(Host, u64)>,
-    /// URLs that were known already.
-    pub known: u64,
-    /// URLs beyond a limit, by which.
-    pub over: OverLimit,
-    /// URLs that are not decided yet, in all: the answer follows with that to another offer, or to [`Action::Decide`].
-    pub undecided: u64,
-    /// Hosts that are known, in all; when they are very many, those met last may be missing.
-    pub hosts: u64,
-    /// By how much the URLs that are known have become more, apart from new ones, and those of them that are not settled, because
-    /// they came from another agent or went to one, or were done by both.
-    pub moved: (i64, i64),
-}
-
-impl Admitted {
-    /// Whether it says more than how much is undecided.
-    pub fn is_news(&self) -> bool {
-        let moved = self.moved != (0, 0);
-        !self.new.is_empty() || self.known > 0 || self.over != OverLimit::default() || moved
-    }
-}
-
-/// URLs that were not admitted because of a limit. They come back if the limit is raised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OverLimit {
-    /// Deeper than `max_depth`.
-    pub depth: u64,
-    /// More than `max_host_pages` on their host.
-    pub host: u64,
-    /// More than `max_urls` in all.
-    pub urls: u64,
 }
 
 /// URLs handed over by the store.

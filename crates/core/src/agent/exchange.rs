@@ -22,6 +22,7 @@ use super::outgoing::Outgoing;
 use super::returning::Returning;
 use super::saying::Sayings;
 use super::{Action, Agent, Due, Ticket};
+use crate::cash::{self, Total};
 use crate::federation::{Batch, Federation, SiteEntry, SiteNumber};
 use crate::frontier::{Place, Wait};
 use crate::limits::{POST_BYTES_MAX, POST_URLS_MAX, POSTED_OF_HOST_MAX, UNSETTLED_MAX};
@@ -292,7 +293,7 @@ impl Agent {
         self.tend_outgoing(now, out);
         self.tend_neighbours(now, out);
         self.tend_sayings(now, out);
-        let rate = self.settings.send_rate;
+        let (rate, by_cash) = (self.settings.send_rate, self.goes_by_cash());
         let Some(Exchange { federation, routes, posts, .. }) = self.exchange.as_deref_mut() else { return };
         if self.ended {
             return;
@@ -310,7 +311,12 @@ impl Agent {
             let loose: Vec<Found> = route.loose.drain(..route.loose.len().min(POST_URLS_MAX)).collect();
             let found = parcels.iter().map(|(_, due)| found_of(due)).chain(loose.iter().cloned()).collect();
             route.paced_until = now.mono + pace(rate, others, parcels.len() + loose.len());
-            let batch = Box::new(Batch { list: federation.list(), found });
+            let given = parcels.iter().map(|(_, due)| due.cash.map_or(0, cash::rounded));
+            let units = match by_cash {
+                true => given.chain(loose.iter().map(|_| 0)).collect(),
+                false => Vec::new(),
+            };
+            let batch = Box::new(Batch { list: federation.list(), found, units });
             route.sent = Some(Sent { post: *posts, parcels, loose });
             let gateway = gateway_of(entry, route);
             out.push(Action::Post { site, gateway: gateway.unwrap_or_default(), post: *posts, batch });
@@ -446,7 +452,13 @@ impl Agent {
         let sender = federation.and_then(|federation| federation.find(site));
         let Some(sender) = sender else { return out.push(Action::Answer { call, taken: false }) };
         let (mut found, mut refused) = (Vec::with_capacity(batch.found.len()), 0);
-        for mut one in batch.found.into_iter().take(POST_URLS_MAX + POSTED_OF_HOST_MAX) {
+        let giver = cash::site_giver(site);
+        // A partner need not be trusted: it is believed no more of one URL than all pages that this agent has fetched could have
+        // given.
+        let most = cash::SEED.saturating_add(cash::GRANT.saturating_mul(self.totals.pages));
+        let mut totals = Vec::new();
+        let urls = batch.found.into_iter().take(POST_URLS_MAX + POSTED_OF_HOST_MAX);
+        for (at, mut one) in urls.enumerate() {
             let Some(url) = Url::parse(&one.url).ok().and_then(clean) else { continue };
             let (host, url) = (Host::of(&url), CleanUrl::from(url));
             if !self.may_send(sender, &host) {
@@ -457,6 +469,8 @@ impl Agent {
                 // Then we may have given it to the site that it belonged to.
                 one.how = if self.may_have_been_theirs(&host) { one.how.returned(0) } else { one.how };
                 found.push(Found { url: url.into(), ..one });
+                let units = batch.units.get(at).copied().unwrap_or(0).min(most);
+                totals.extend(self.goes_by_cash().then_some(Total { giver, units }));
             }
         }
         if let Some(exchange) = &mut self.exchange {
@@ -469,7 +483,7 @@ impl Agent {
         }
         let pages = vec![(Some(site_page(site)), found.len() as u32)];
         let site = Some(site.to_owned());
-        let record = Record::Arrived(Arrived { from: self.site.me(), site, found, pages });
+        let record = Record::Arrived(Arrived { from: self.site.me(), site, found, pages, totals });
         let ticket = self.write(record, None, None, out);
         if let Some(exchange) = &mut self.exchange {
             exchange.calls.insert(ticket, call);

@@ -35,6 +35,8 @@ pub(super) struct Handover {
     id: (u64, u64),
     partitions: Vec<u16>,
     stage: Stage,
+    /// The place of the last record before they were frozen.
+    since: u64,
     /// The part that is sent next, or was.
     part: u32,
     /// The last sign that it goes on.
@@ -109,7 +111,9 @@ impl Agent {
             let id = (self.runs, self.site.handovers_begun);
             self.settle_in_of(&partitions.iter().copied().collect(), now);
             let stage = Stage::Freezing { look_at: now.mono };
-            self.site.handovers.insert(to, Handover { id, partitions, stage, part: 0, alive: now.mono });
+            let since = self.site.outbox.last.unwrap_or(0);
+            let handover = Handover { id, partitions, stage, since, part: 0, alive: now.mono };
+            self.site.handovers.insert(to, handover);
         }
     }
 
@@ -304,7 +308,7 @@ impl Agent {
             Some(next) => self.export(from, Some(next), out),
             None => {
                 handover.stage = Stage::Releasing;
-                let partitions = handover.partitions.clone();
+                let (partitions, since) = (handover.partitions.clone(), handover.since);
                 let me = self.site.me();
                 let passed = |partition: u16| {
                     let Token { holder, epoch } = self.site.token(partition);
@@ -312,7 +316,7 @@ impl Agent {
                     (partition, if holder == me { epoch + 1 } else { epoch })
                 };
                 let tokens = partitions.into_iter().map(passed).collect();
-                self.write(Record::Released { to: from, tokens }, None, None, out);
+                self.write(Record::Released { to: from, tokens, since }, None, None, out);
             }
         }
     }

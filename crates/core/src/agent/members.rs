@@ -182,7 +182,7 @@ impl Agent {
         if !self.site.is_placed {
             self.begin_handovers(now);
         }
-        self.look_after_recovery(now);
+        self.look_after_recovery(now, out);
     }
 
     /// Tells who this agent is where others are said to be and none is known: all of them may have moved.
@@ -608,7 +608,7 @@ impl Agent {
                 self.away.want();
                 self.site.outbox.wants_a_look();
             }
-            Record::Released { to, tokens } => {
+            Record::Released { to, tokens, .. } => {
                 self.site.release_tokens(*to, tokens);
                 self.kept_partitions_changed(Partitions::default(), true, now);
                 self.released(*to, tokens, out);

@@ -11,6 +11,7 @@
 //! - *Links of a page are offered to the sieve only after the page's record is durable.*
 
 mod abroad;
+mod admitted;
 mod away;
 mod claims;
 mod control;
@@ -63,6 +64,7 @@ use crate::site::SiteSettings;
 use crate::time::{Mono, Now, Wall};
 use crate::url::{AddressKey, Host, Url, identify};
 
+pub use admitted::{Admitted, OverLimit, ToTell};
 pub use away::AgentMemo;
 pub use control::{Control, Everywhere, MayNotSay};
 pub use event::*;
@@ -327,6 +329,9 @@ impl Agent {
             Event::Seeds(urls) => self.on_seeds(urls, out),
             Event::Admitted(admitted) => {
                 self.admitting = self.admitting.saturating_sub(1);
+                if self.admitting == 0 {
+                    self.site.outbox.is_answered();
+                }
                 self.on_admitted(admitted, now);
             }
             Event::Decided(admitted) => self.on_admitted(admitted, now),
@@ -339,7 +344,7 @@ impl Agent {
             Event::Control(control) => self.on_control(control, now, out),
             Event::Message { from, name, message } => self.on_message(from, &name, *message, now, out),
             Event::Exported { to, handover, moved, next, decided } => {
-                self.on_admitted(decided, now);
+                self.on_admitted(*decided, now);
                 self.on_exported(to, handover, moved, next, now, out);
             }
             Event::Reread { records, next } => self.on_reread(records, next, now, out),
@@ -354,7 +359,7 @@ impl Agent {
             Event::Said { call, site, saying } => self.on_said(call, &site, *saying, now, out),
             Event::Heard { call, heard } => self.on_heard(call, heard, now, out),
             Event::ExportedHost { call, moved, next, decided } => {
-                self.on_admitted(decided, now);
+                self.on_admitted(*decided, now);
                 self.on_exported_host(call, moved, next, now, out);
             }
             Event::CountedQueued { counted, decided } => {
@@ -395,8 +400,9 @@ impl Agent {
         self.over.host += admitted.over.host;
         self.over.urls += admitted.over.urls;
         self.count_outgoing(&admitted);
-        for (name, new) in admitted.new {
-            self.totals.known_urls += new;
+        self.route_told(admitted.to_tell);
+        self.totals.known_urls += admitted.new.iter().map(|(_, new)| new).sum::<u64>();
+        for (name, new) in admitted.new.into_iter().chain(admitted.again) {
             self.queue += new as i64;
             if !self.site.is_ours(&name) {
                 continue;
@@ -469,7 +475,7 @@ impl Agent {
         self.answer_call(ticket, true, out);
         if record.changes_the_store() {
             self.admitting += 1;
-            out.push(Action::Admit { place, record, open: self.site.open.clone() });
+            out.push(Action::Admit { place, record, open: self.site.open.clone(), again: false });
         }
     }
 

@@ -4,16 +4,21 @@
 //! written it down. In memory there is a queue for each agent, and where a queue has no room, or nobody holds the partition, only
 //! the place from which on the journal is to be read again for it. A URL may so be delivered twice, and is then known; none is
 //! ever left out.
+//!
+//! Where a crawl goes by cash, the store says of what this agent finds whether its holder is to be told: of what is new, and of
+//! what was given much more than was told before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::site::{AGAIN, Reply};
-use super::{Action, Agent};
+use super::{Action, Agent, ToTell};
 use crate::assign::partition_of;
+use crate::cash::Total;
 use crate::limits::{BATCH_URLS_MAX, BATCHES_MAX, OUTBOX_BYTES_MAX, UNSETTLED_MAX};
 use crate::record::{Arrived, Found, Record};
+use crate::settings::UrlOrder;
 use crate::site::{AgentId, LinkedPage, Message, Token};
 use crate::time::{Mono, Now};
 use crate::url::identify;
@@ -34,6 +39,8 @@ struct Parcel {
     place: u64,
     via: Option<Arc<str>>,
     found: Found,
+    /// What it was given, where the crawl goes by that.
+    total: Option<Total>,
 }
 
 /// A batch that is not acknowledged.
@@ -107,6 +114,8 @@ pub(super) struct Outbox {
     batches: u64,
     /// The place of the last record, once it is known.
     pub(super) last: Option<u64>,
+    /// The first record of those of which the store has yet to say what others are to be told.
+    asked_from: Option<u64>,
 }
 
 /// The journal is being read again, part by part up to its end.
@@ -156,12 +165,28 @@ impl Outbox {
 
     /// The first record of which something may not have been delivered, or the last one there is.
     pub(super) fn lowest(&self) -> u64 {
-        self.routes.values().filter_map(Route::lowest).chain(self.last).min().unwrap_or(self.from)
+        let waiting = self.routes.values().filter_map(Route::lowest).chain(self.asked_from);
+        waiting.chain(self.last).min().unwrap_or(self.from)
     }
 
     /// Whether nothing is on its way.
     pub(super) fn is_empty(&self) -> bool {
-        self.routes.values().all(|route| route.lowest().is_none())
+        self.asked_from.is_none() && self.routes.values().all(|route| route.lowest().is_none())
+    }
+
+    /// The store has answered all that it was asked.
+    pub(super) fn is_answered(&mut self) {
+        self.asked_from = None;
+    }
+
+    /// What a record found for an agent is not on its way, and is to be read again.
+    fn misses(&mut self, to: AgentId, place: u64) {
+        let route = self.routes.entry(to).or_default();
+        route.behind = Some(route.behind.map_or(place, |behind| behind.min(place)));
+        if let Some(reading) = &mut self.reading {
+            let missed = reading.missed.entry(to).or_insert(place);
+            *missed = (*missed).min(place);
+        }
     }
 
     pub(super) fn next_wake(&self) -> Option<Mono> {
@@ -177,6 +202,16 @@ impl Agent {
         if self.site.is_alone() || !is_outgoing(record) {
             return;
         }
+        let totals = match record {
+            Record::Arrived(arrived) => &arrived.totals[..],
+            _ if self.goes_by_cash() => {
+                if !record.found().is_empty() {
+                    self.site.outbox.asked_from.get_or_insert(place);
+                }
+                return;
+            }
+            _ => &[],
+        };
         let mut via = None;
         for (index, found) in record.found().iter().enumerate() {
             let Some(to) = self.belongs_to(found) else { continue };
@@ -186,10 +221,36 @@ impl Agent {
                 continue;
             }
             let page = page_of(record, index, &mut via);
-            if to == me || !route.push(Parcel { place, via: page, found: found.clone() }) {
+            let total = totals.get(index).copied();
+            if to == me || !route.push(Parcel { place, via: page, found: found.clone(), total }) {
                 route.behind = Some(place);
             }
         }
+    }
+
+    /// The store has said what others are to be told.
+    pub(super) fn route_told(&mut self, to_tell: Vec<ToTell>) {
+        let me = self.site.me();
+        let mut last: Option<Arc<str>> = None;
+        for ToTell { place, found, via, total, again } in to_tell {
+            let to = self.belongs_to(&found);
+            // It may have become ours while the store answered.
+            self.site.outbox.look |= to.is_none();
+            let to = to.unwrap_or(me);
+            let route = self.site.outbox.routes.entry(to).or_default();
+            if !again && route.behind.is_some_and(|behind| behind <= place) {
+                continue;
+            }
+            let via = via.map(|page| same_or_new(&page, &mut last));
+            if to == me || !route.push(Parcel { place, via, found, total: Some(total) }) {
+                self.site.outbox.misses(to, place);
+            }
+        }
+    }
+
+    /// Whether the crawl goes by cash.
+    pub(super) fn goes_by_cash(&self) -> bool {
+        self.settings.order == UrlOrder::Cash
     }
 
     /// Whom a URL belongs to, if not to this agent; to this one if it waits for its token, or until there are any.
@@ -286,6 +347,7 @@ impl Agent {
             let route = agent.site.outbox.routes.get(&id);
             of.contains_key(&id) && route.is_some_and(|route| route.behind.is_some_and(|from| from <= place))
         };
+        let by_cash = self.goes_by_cash();
         for (place, record) in records.into_iter().filter(|(_, record)| is_outgoing(record)) {
             let mut via = None;
             let mut is_ours = false;
@@ -302,15 +364,23 @@ impl Agent {
                 if missed.contains_key(&to) || !(misses(self, to, place) || misses(self, me, place)) {
                     continue;
                 }
+                if by_cash {
+                    // The store says what it was given.
+                    is_ours = true;
+                    continue;
+                }
                 let page = page_of(&record, index, &mut via);
                 let route = self.site.outbox.routes.entry(to).or_default();
-                if !route.push(Parcel { place, via: page, found: found.clone() }) {
+                if !route.push(Parcel { place, via: page, found: found.clone(), total: None }) {
                     missed.insert(to, place);
                 }
             }
             if is_ours {
                 self.admitting += 1;
-                out.push(Action::Admit { place, record, open: self.site.open.clone() });
+                if by_cash {
+                    self.site.outbox.asked_from.get_or_insert(place);
+                }
+                out.push(Action::Admit { place, record, open: self.site.open.clone(), again: by_cash });
             }
         }
         let is_end = self.site.outbox.last.is_some_and(|last| next > last);
@@ -345,8 +415,13 @@ impl Agent {
             return;
         }
         let counts = pages.iter().map(|page| (page.via.clone(), page.found.len() as u32)).collect();
+        let mut totals = Vec::new();
+        for page in pages.iter().filter(|_| self.goes_by_cash()) {
+            let nothing = Total { giver: from, units: 0 };
+            totals.extend((0..page.found.len()).map(|at| page.totals.get(at).copied().unwrap_or(nothing)));
+        }
         let found = pages.into_iter().flat_map(|page| page.found).collect();
-        let record = Record::Arrived(Arrived { from, site: None, found, pages: counts });
+        let record = Record::Arrived(Arrived { from, site: None, found, pages: counts, totals });
         let ticket = self.write(record, None, None, out);
         self.site.replies.insert(ticket, Reply::Delivered(from, batch));
     }
@@ -369,21 +444,28 @@ fn is_outgoing(record: &Record) -> bool {
 
 /// The page that a URL of a record was found on; those of a page are neighbours.
 fn page_of(record: &Record, index: usize, last: &mut Option<Arc<str>>) -> Option<Arc<str>> {
-    let page = record.page(index)?;
+    Some(same_or_new(record.page(index)?, last))
+}
+
+fn same_or_new(page: &str, last: &mut Option<Arc<str>>) -> Arc<str> {
     match last {
-        Some(known) if **known == *page => Some(Arc::clone(known)),
-        _ => Some(Arc::clone(last.insert(Arc::from(page)))),
+        Some(known) if **known == *page => Arc::clone(known),
+        _ => Arc::clone(last.insert(Arc::from(page))),
     }
 }
 
 fn message(batch: (u64, u64), parcels: &[Parcel]) -> Message {
     let mut pages: Vec<LinkedPage> = Vec::new();
-    for Parcel { via, found, .. } in parcels {
+    for Parcel { via, found, total, .. } in parcels {
         match pages.last_mut().filter(|page| page.via.as_deref() == via.as_deref()) {
-            Some(page) => page.found.push(found.clone()),
+            Some(page) => {
+                page.found.push(found.clone());
+                page.totals.extend(total);
+            }
             None => {
                 let via = via.as_deref().map(str::to_owned);
-                pages.push(LinkedPage { via, found: vec![found.clone()] });
+                let totals = total.iter().copied().collect();
+                pages.push(LinkedPage { via, found: vec![found.clone()], totals });
             }
         }
     }
@@ -432,7 +514,7 @@ mod tests {
                 for _ in 0..*came {
                     let found =
                         Found { url: "http://a.example/".into(), depth: 1, how: How::Link, redirects: 0 };
-                    assert!(route.push(Parcel { place: 1, via: None, found }));
+                    assert!(route.push(Parcel { place: 1, via: None, found, total: None }));
                 }
                 let mut gone = Vec::new();
                 while let Some(parcels) = route.next_batch(now) {

@@ -69,7 +69,7 @@ impl Agent {
     /// URLs wait that were not known before.
     pub(super) fn count_outgoing(&mut self, admitted: &Admitted) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
-        for (host, new) in &admitted.new {
+        for (host, new) in admitted.new.iter().chain(&admitted.again) {
             let site = exchange.federation.counted_for(host);
             exchange.outgoing.add(site, *new);
         }

@@ -108,7 +108,7 @@ impl Target {
 impl Agent {
     /// Begins with what was not brought together yet, as far as somebody is there to take it; or gives up what nobody is there
     /// for any more.
-    pub(super) fn look_after_recovery(&mut self, now: Now) {
+    pub(super) fn look_after_recovery(&mut self, now: Now, out: &mut Vec<Action>) {
         self.drop_targets(now);
         let has_lost = self.site.members.iter().any(|(_, member)| member.forgotten > 0);
         let may_begin = self.site.recovery.is_none() && has_lost && !self.is_returning();
@@ -124,6 +124,10 @@ impl Agent {
         }
         if targets.is_empty() {
             return;
+        }
+        if self.goes_by_cash() {
+            let all = targets.values().flat_map(Partitions::iter).collect();
+            out.push(Action::TellAnew { partitions: all });
         }
         let mut target = |partitions| {
             self.site.handovers_begun += 1;

@@ -112,7 +112,7 @@ impl Agent {
         };
         if !found.is_empty() {
             let pages = vec![(None, found.len() as u32)];
-            let arrived = Arrived { from: self.site.me(), site: None, found, pages };
+            let arrived = Arrived { from: self.site.me(), site: None, found, pages, totals: Vec::new() };
             self.write(Record::Arrived(arrived), None, None, out);
         }
         if next.is_none() {

@@ -491,7 +491,7 @@ impl Site {
         match record {
             Record::Members(members) => drop(self.learn_members(members)),
             Record::Tokens(tokens) => self.take_tokens(tokens),
-            Record::Released { to, tokens } => self.release_tokens(*to, tokens),
+            Record::Released { to, tokens, .. } => self.release_tokens(*to, tokens),
             Record::Recovered(recovered) => self.take_recovered(recovered),
             _ => {}
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentId, Member, Members, Terms, Token, Wishes};
+use crate::cash::{Account, Total};
 use crate::federation::{Claim, Release, SiteNumber};
 use crate::frontier::HostMemo;
 use crate::politeness::GateMemo;
@@ -276,6 +277,8 @@ pub struct LinkedPage {
     pub via: Option<String>,
     /// The links.
     pub found: Vec<Found>,
+    /// What each was given, where the crawl goes by that.
+    pub totals: Vec<Total>,
 }
 
 /// What one agent knows of hosts and another is to know, or a part of it.
@@ -287,6 +290,9 @@ pub struct Moved {
     pub found: Vec<Found>,
     /// and, of each, how far it has come.
     pub waiting: Vec<Waiting>,
+    /// What URLs have, where the crawl goes by that: those that are done, in the order of the hosts, and then the others. Nothing
+    /// if that is not said.
+    pub accounts: Vec<Account>,
 }
 
 impl Moved {

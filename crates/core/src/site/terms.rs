@@ -25,8 +25,9 @@ impl Terms {
         let mut urls: Vec<&str> = seeds.iter().map(Url::as_str).collect();
         urls.sort_unstable();
         urls.dedup();
-        let Settings { delay, ip_delay, ip_parallel, slow_factor, request_timeout, .. } = settings;
-        let manners = format!("{delay:?} {ip_delay:?} {ip_parallel} {slow_factor} {request_timeout:?}");
+        let Settings { delay, ip_delay, ip_parallel, slow_factor, request_timeout, order, .. } = settings;
+        let manners =
+            format!("{delay:?} {ip_delay:?} {ip_parallel} {slow_factor} {request_timeout:?} {order}");
         Terms {
             scope: digest(scope.rules()),
             seeds: digest(urls),
@@ -92,7 +93,9 @@ impl fmt::Display for Difference {
             Difference::Seeds => "the seeds (urls, seeds)",
             Difference::Site => "the site (identity; another one needs another store-name)",
             Difference::Federation => "the list of sites (federation)",
-            Difference::Manners => "the manners (delay, ip-delay, ip-parallel, slow-factor, request-timeout)",
+            Difference::Manners => {
+                "the manners (delay, ip-delay, ip-parallel, slow-factor, request-timeout, order)"
+            }
         })
     }
 }

@@ -48,6 +48,11 @@ impl Cash {
         Ok(())
     }
 
+    /// What all records have made.
+    pub(super) fn made(&self) -> i128 {
+        self.made.values().copied().map(i128::from).sum()
+    }
+
     /// Counts all of it. Everything durable must be folded, and decided.
     pub(super) fn count(&mut self, store: &mut EmbeddedStore) -> Result<(), String> {
         let cash = match store.cash() {
@@ -56,7 +61,7 @@ impl Cash {
             // A disk that fails ends the process soon.
             Err(_) => return Ok(()),
         };
-        let made: u64 = self.made.values().sum();
+        let made = self.made();
         self.counted += 1;
         if cash.sum() != made {
             return Err(format!("{made} units of cash were made, and there is {cash:?}, {}", cash.sum()));

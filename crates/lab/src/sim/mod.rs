@@ -109,6 +109,8 @@ pub enum SiteBug {
     ForgetsTurns,
     /// What was received is not archived.
     ForgetsToArchive,
+    /// Where a crawl goes by cash: what others have given is added as often as it is told.
+    AddsWhatIsTold,
     /// In a federation: whoever does not answer has taken what was sent.
     TrustsSilence,
     /// In a federation: what another site has sent is said to be durable before it is.
@@ -134,13 +136,14 @@ impl SiteBug {
         SiteBug::KeepsToItself,
     ];
     /// and all others.
-    pub const ALL: [SiteBug; 6] = [
+    pub const ALL: [SiteBug; 7] = [
         SiteBug::LosesOutboxes,
         SiteBug::ForgetsDelays,
         SiteBug::MovesWithoutSeen,
         SiteBug::IgnoresKeepers,
         SiteBug::ForgetsTurns,
         SiteBug::ForgetsToArchive,
+        SiteBug::AddsWhatIsTold,
     ];
 }
 
@@ -253,7 +256,7 @@ pub struct Summary {
 }
 
 /// States that some runs of sites must reach, or they prove little.
-pub const SITE_STATES: [&str; 18] = [
+pub const SITE_STATES: [&str; 19] = [
     "a handover",
     "a handover begun again",
     "a handover of several parts",
@@ -265,6 +268,7 @@ pub const SITE_STATES: [&str; 18] = [
     "a turn at an address wanted back",
     "an address with another keeper",
     "an agent back at another address",
+    "cash counted",
     "ended by a failing disk",
     "journal read again for others",
     "killed while handing over",
@@ -275,7 +279,7 @@ pub const SITE_STATES: [&str; 18] = [
 ];
 
 /// The same for federations of sites.
-pub const FEDERATION_STATES: [&str; 20] = [
+pub const FEDERATION_STATES: [&str; 21] = [
     "a part of what a site says told",
     "all that a site says told",
     "something said to all sites",
@@ -291,6 +295,7 @@ pub const FEDERATION_STATES: [&str; 20] = [
     "a handover with URLs of other sites",
     "a site lost for good",
     "another list of sites",
+    "cash counted",
     "pages that wait for room on the way to another site",
     "URLs that wait for other sites, counted",
     "rules had from a host of another site",

@@ -93,6 +93,7 @@ impl Sim<'_> {
                 | Action::Say { .. }
                 | Action::Heard { .. }
                 | Action::Reread { .. }
+                | Action::TellAnew { .. }
                 | Action::LookBack(_)
                 | Action::Shared(_) => {
                     return Err((Promise::Bounded, "an agent alone wants to talk to others".to_owned()));

@@ -25,6 +25,11 @@ pub(super) fn command() -> Command {
     .arg(option("places-dir", "DIR", "Where the round trips between places are looked up"))
     .arg(option("delay", "MS", "Between two requests to a host [default: 0]"))
     .arg(option("width", "N", "Requests at once, of all sites together [default: 96]"))
+    .arg(option(
+        "order",
+        "HOW",
+        "Which URLs of a host come first: breadth-first or cash [default: breadth-first]",
+    ))
     .arg(option("cut", "SECONDS", "Cut the last site off for so long [default: 0]"))
     .arg(option("halves", "SECONDS", "Cut half of the sites off from the others for so long [default: 0]"))
     .arg(flag("change", "Give every third host another site when a third of the pages were asked for"))
@@ -72,6 +77,10 @@ pub(super) fn options(matches: &ArgMatches, seed: u64) -> Result<FederationOptio
         places_dir: word("places-dir").map_or(default.places_dir, PathBuf::from),
         delay: ms("delay", default.delay)?,
         width: number(matches, "width", default.width)?,
+        order: match word("order") {
+            Some(order) => order.parse().map_err(|error| Failure::usage(format!("--order: {error}")))?,
+            None => default.order,
+        },
         cut,
         halves,
         lose: matches.get_flag("lose"),

@@ -196,9 +196,10 @@ impl Config {
             ("max-segment-repeats", settings.traps.segment_repeats_max > 0, positive),
             (
                 "order",
-                settings.order == UrlOrder::BreadthFirst || !self.is_of_site(),
-                "cash is for a crawl alone: agents of a site go breadth first",
+                settings.order == UrlOrder::BreadthFirst || !self.shares_store(),
+                "agents that share a store go breadth first: leave `order` out, or `store`",
             ),
+            ("tell-again", settings.tell_again > 1, "must be at least 2"),
             ("workbench-hosts", settings.hosts_max > 0, positive),
             ("shards", self.shards <= 64, "must be at most 64"),
             ("ip-parallel", settings.ip_parallel > 0, positive),

@@ -152,7 +152,7 @@ settings! {
         common "accept" "TYPE" MediaTypes accept:
             "Besides HTML, take only bodies of these media types, such as application/pdf or image/*; of others the head alone is kept. All if not given";
         common "order" "HOW" Choice settings.order:
-            "Which URLs of a host come first: breadth-first (those nearest to a seed) or cash (those that were given most by the pages that link to them; for a crawl alone). It cannot be changed later";
+            "Which URLs of a host come first: breadth-first (those nearest to a seed) or cash (those that were given most by the pages that link to them; not where agents share a store). It cannot be changed later";
     }
     Limits {
         common "max-pages" "N" Count settings.max_pages: "End after this many pages, over all runs of the crawl";
@@ -278,6 +278,8 @@ settings! {
             "What happens when as many wait: wait (no agent of the site asks for more pages until there is room; robots.txt is asked for, and what other sites send is taken) or drop (what is found for that site is left out)";
         advanced "send-rate" "N" Count settings.send_rate:
             "URLs a second that this agent sends to other sites, each of which gets an equal part: what is more waits. As many as they take if not given";
+        advanced "tell-again" "N" Count settings.tell_again:
+            "With order = \"cash\": how many times as much a URL of another agent, or of another site, must have been given before it is told again. Fewer bring the order nearer to that of one agent alone, and cost more messages";
         common "store" "URL" Word site.store.url:
             "A Redis or Valkey Cluster for all agents of the site to share: rediss://USER@HOST:PORT,HOST:PORT with some of its servers; redis:// without TLS, for servers on this machine. Without it each agent has a store of its own, in its directory";
         common "store-name" "NAME" Word site.store.name:

@@ -50,9 +50,13 @@ impl Own {
     pub(super) fn perform(&mut self, action: Action, now: Wall) -> Result<Option<Event>> {
         let store = &mut self.store;
         Ok(Some(match action {
-            Action::Admit { place, record, open } => {
+            Action::Admit { place, record, open, again: false } => {
                 Event::Admitted(store.admit(place, &record, open.as_deref())?)
             }
+            Action::Admit { place, record, open, again: true } => {
+                Event::Admitted(store.admit_again(place, &record, open.as_deref())?)
+            }
+            Action::TellAnew { partitions } => Event::Decided(store.tell_anew(&partitions)?),
             Action::Decide => Event::Admitted(store.decide()?),
             Action::Take { host, max, fresh_first } => {
                 Event::Taken(store.take(&host, max, fresh_first, now)?)
@@ -76,7 +80,7 @@ impl Own {
             }
             Action::ExportHost { call, host, from } => {
                 let Exported { moved, next, decided } = self.store.export_host(&host, from.as_ref())?;
-                Event::ExportedHost { call, moved, next, decided }
+                Event::ExportedHost { call, moved, next, decided: Box::new(decided) }
             }
             Action::CountQueued(mut counted) => {
                 let decided = self.store.count_queued(&mut |host, urls| counted.add(host, urls))?;
@@ -84,7 +88,7 @@ impl Own {
             }
             Action::Export { to, handover, partitions, from } => {
                 let Exported { moved, next, decided } = store.export(&partitions, from.as_ref())?;
-                Event::Exported { to, handover, moved, next, decided }
+                Event::Exported { to, handover, moved, next, decided: Box::new(decided) }
             }
             Action::Reread { from, until } => {
                 let (records, next) = store.records(from, until)?;

@@ -326,7 +326,11 @@ mod tests {
 
     fn batch(list: ListId) -> Box<Batch> {
         let url = "http://a.test/".to_owned();
-        Box::new(Batch { list, found: vec![Found { url, depth: 1, how: How::Link, redirects: 0 }] })
+        Box::new(Batch {
+            list,
+            found: vec![Found { url, depth: 1, how: How::Link, redirects: 0 }],
+            units: Vec::new(),
+        })
     }
 
     async fn next(exchange: &mut Exchange) -> Event {

@@ -2,7 +2,6 @@
 
 use nephila_core::agent::Admitted;
 use nephila_core::assign::partition_of;
-use nephila_core::cash::Gifts;
 use nephila_core::record::{Found, Record};
 use nephila_core::site::Partitions;
 use nephila_core::url::{Host, identify};
@@ -22,12 +21,35 @@ impl Frontier {
     /// Offers what a durable record found, as far as it is of partitions that are open (`None`: all are); says what is new, as
     /// far as that can be said at once. The rest follows with [`Frontier::decided`].
     pub fn admit(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<Admitted> {
-        self.offer_all(place, record, open)?;
+        self.offer_all(place, record, open, false)?;
         self.relieve()?;
         Ok(self.decided())
     }
 
-    pub(super) fn offer_all(&mut self, place: u64, record: &Record, open: Option<&Partitions>) -> Result<()> {
+    /// Offers once more what a record found that was offered before: it gives nothing but what it has given to who had the URLs
+    /// then.
+    pub fn admit_again(
+        &mut self,
+        place: u64,
+        record: &Record,
+        open: Option<&Partitions>,
+    ) -> Result<Admitted> {
+        self.offer_all(place, record, open, true)?;
+        self.relieve()?;
+        Ok(self.decided())
+    }
+
+    pub(super) fn offer_all(
+        &mut self,
+        place: u64,
+        record: &Record,
+        open: Option<&Partitions>,
+        again: bool,
+    ) -> Result<()> {
+        let gifts = match self.ledger.is_some() {
+            true => self.give_all(place, record, open, again)?,
+            false => Vec::new(),
+        };
         let (mut keys, mut looks) = std::mem::take(&mut self.looking);
         let mut hosts = Vec::with_capacity(record.found().len());
         keys.clear();
@@ -40,12 +62,13 @@ impl Frontier {
             hosts.push((index, host));
         }
         self.sieve.look(&keys, &mut looks);
-        let gifts = self.ledger.is_some().then(|| Gifts::of(record, hosts.iter().map(|(_, host)| host)));
-        for (at, ((key, look), (index, host))) in keys.iter().zip(&looks).zip(hosts).enumerate() {
+        for ((key, look), (index, host)) in keys.iter().zip(&looks).zip(hosts) {
             let found = &record.found()[index];
-            let cash = gifts.as_ref().map_or(0, |gifts| gifts.to(&host, at == 0));
-            if !self.take_back(place, found, &host, *key)? {
-                self.offer(Offered { place, index, found, key: *key, cash }, host, *look)?;
+            let cash = gifts.get(index).copied().unwrap_or(0);
+            let offered = Offered { place, index, found, key: *key, cash };
+            match self.take_back(place, found, &host, *key)? {
+                true => self.give(&offered, false),
+                false => drop(self.offer(offered, host, *look)?),
             }
         }
         self.looking = (keys, looks);

@@ -18,6 +18,7 @@ pub(super) struct Emptied {
     sieve: Option<usize>,
     hosts: Option<usize>,
     ledger: Option<usize>,
+    tallies: Option<usize>,
 }
 
 impl Frontier {
@@ -43,7 +44,8 @@ impl Frontier {
     pub(super) fn empty_sparse_segments(&mut self) -> Result<()> {
         if self.emptied.is_none() {
             let segments = self.blocks.sparse(SPARSE_PERCENT);
-            let begun = Emptied { segments, sieve: Some(0), hosts: Some(0), ledger: Some(0) };
+            let begun =
+                Emptied { segments, sieve: Some(0), hosts: Some(0), ledger: Some(0), tallies: Some(0) };
             self.emptied = (!begun.segments.is_empty()).then_some(begun);
         }
         if self.to_move.is_empty()
@@ -65,6 +67,8 @@ impl Frontier {
             emptied.hosts = self.hosts.evacuate(&mut self.blocks, &emptied.segments, from)?;
         } else if let (Some(from), Some(ledger)) = (emptied.ledger, &mut self.ledger) {
             emptied.ledger = ledger.evacuate(&mut self.blocks, &emptied.segments, from)?;
+        } else if let (Some(from), Some(tallies)) = (emptied.tallies, &mut self.tallies) {
+            emptied.tallies = tallies.evacuate(&mut self.blocks, &emptied.segments, from)?;
         } else {
             self.emptied = None;
         }

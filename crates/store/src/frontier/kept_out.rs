@@ -3,11 +3,14 @@
 //! A URL that is found again and again while it is kept out is noted as often, but for what the caller prunes: other sites may
 //! send it as often as they like. So there is a limit on that log, and what finds no room there is only counted.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use nephila_core::agent::OverLimit;
 use nephila_core::record::Found;
+use nephila_disk::Disk;
 
+use super::heap::Access;
 use super::key::HostKey;
 use super::sieve::Offer;
 use super::{Frontier, Range, snapshot};
@@ -15,9 +18,9 @@ use crate::log::{self, Log};
 use crate::{Error, LogReader, Result, StoreLimits};
 
 /// The directory of what limits keep out,
-pub(super) const KEPT_OUT: &str = "kept-out";
+const KEPT_OUT: &str = "kept-out";
 /// how long its segments are,
-pub(super) const KEPT_OUT_SEGMENT_BYTES: u64 = 16 << 20;
+const SEGMENT_BYTES: u64 = 16 << 20;
 /// how many of it are offered again at a time,
 const READMITTED: usize = 10_000;
 /// and from where on an index says that a URL is one of these: no record finds so many.
@@ -29,6 +32,35 @@ pub(super) enum Over {
     Depth,
     Host,
     Urls,
+}
+
+/// Opens the log of a frontier from one place to another, where its snapshot ended; says which places it has. It is not open if
+/// nothing may be written.
+pub(super) fn open(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    (from, end): (u64, u64),
+    access: Access,
+) -> Result<(Option<Log>, Vec<u64>)> {
+    let dir = dir.join(KEPT_OUT);
+    let mut noted = Vec::new();
+    let mut note = |place: u64, _: &[u8]| {
+        noted.push(place);
+        Ok(())
+    };
+    match access {
+        Access::Write => {
+            // What a life noted that ended before its snapshot is found again in the journal.
+            log::cut_behind(&**disk, &dir, end)?;
+            let log = Log::open_to(disk, &dir, (from, end), SEGMENT_BYTES, &mut note)?;
+            Ok((Some(log), noted))
+        }
+        Access::Read => {
+            log::read_only_to(&**disk, &dir, (from, end), &mut note)?;
+            noted.retain(|place| *place < end);
+            Ok((None, noted))
+        }
+    }
 }
 
 impl Frontier {

@@ -7,7 +7,11 @@
 //! A URL waits in the class of its account. When a whole account reaches a better one, its URL is to be entered there again, and
 //! the old entry is told by its class not to count any more.
 //!
+//! A second one of the same kind holds what givers have told, and what this one tells others (`tallies`).
+//!
 //! Costs: [`ENTRY_BYTES`] of disk a URL, and [`NOTED_BYTES`] of memory for each that is there.
+
+mod tallies;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,6 +24,8 @@ use super::key::{HostKey, Key, Place};
 use super::snapshot::Writing;
 use crate::Result;
 
+pub(super) use self::tallies::Whose;
+
 /// Bytes of an account on disk.
 const ENTRY_BYTES: usize = Key::BYTES + Account::BYTES;
 /// About what one takes in memory.
@@ -31,7 +37,11 @@ const READ_PART: usize = 16;
 /// In memory a block may hold this many times what it may on disk, so that no merge takes long.
 const BLOCK_NOTED: usize = 2;
 
-/// The classes that are none: it waits in no queue, because it was handed over or is done,
+/// A class and this: it was given to another site when it was in that class.
+const SENT: u8 = 100;
+/// The classes that are none: what was heard of somebody,
+const HEARD: u8 = 253;
+/// it waits in no queue, because it was handed over or is done,
 const APART: u8 = 254;
 /// and nobody has decided yet that it is known.
 const UNDECIDED: u8 = 255;
@@ -53,7 +63,12 @@ impl Account {
 
     /// Whether it waits in a queue.
     pub(super) fn waits(&self) -> bool {
-        self.class < APART
+        self.class < SENT
+    }
+
+    /// Whether it was given to another site.
+    fn is_sent(&self) -> bool {
+        (SENT..HEARD).contains(&self.class)
     }
 
     /// Whether it is decided that the URL is known.
@@ -82,9 +97,7 @@ impl Account {
         self.cash = self.cash.saturating_add(before.cash);
         self.depth = self.depth.min(before.depth);
         self.rank = self.rank.max(before.rank);
-        if self.class == UNDECIDED {
-            self.class = before.class;
-        }
+        self.class = self.class.min(before.class);
     }
 }
 
@@ -108,11 +121,14 @@ pub(super) struct Gift {
     pub(super) index: usize,
 }
 
-/// A URL that waits has reached a better class: it is URL `index` of the record at `place`.
+/// A URL has reached a better class than that in which it waits, or was told of: it is URL `index` of the record at `place`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Better {
     pub(super) host: HostKey,
     pub(super) class: u8,
+    pub(super) cash: u64,
+    /// It was given to another site.
+    pub(super) is_sent: bool,
     pub(super) place: u64,
     pub(super) index: usize,
 }
@@ -128,20 +144,40 @@ struct Noted {
     index: [u8; 3],
 }
 
+/// When an account is to be heeded.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    /// How many classes better one that waits must be,
+    waits: u8,
+    /// and one that was given to another site.
+    sent: u8,
+    /// Whether one is that never was.
+    new: bool,
+}
+
 impl Noted {
     /// The better class that it has reached.
-    fn reach(&mut self) -> Option<u8> {
+    fn reach(&mut self, rules: Rules) -> Option<u8> {
         let class = cash::class_of(self.account.cash);
-        (self.is_whole && self.account.waits() && class < self.account.class).then(|| {
-            self.account.class = class;
+        let sent = self.account.is_sent();
+        let is_better = match self.account.class {
+            UNDECIDED => rules.new,
+            APART | HEARD => false,
+            before if sent => class + rules.sent <= before - SENT,
+            before => class + rules.waits <= before,
+        };
+        (self.is_whole && is_better).then(|| {
+            self.account.class = class + if sent { SENT } else { 0 };
             class
         })
     }
 
-    fn better(&mut self, key: &Key) -> Option<Better> {
+    fn better(&mut self, key: &Key, rules: Rules) -> Option<Better> {
         let [x, y, z] = self.index;
         let index = u32::from_le_bytes([x, y, z, 0]) as usize;
-        self.reach().map(|class| Better { host: key.host(), class, place: self.place.get(), index })
+        let (cash, is_sent, place) = (self.account.cash, self.account.is_sent(), self.place.get());
+        let host = key.host();
+        self.reach(rules).map(|class| Better { host, class, cash, is_sent, place, index })
     }
 }
 
@@ -170,6 +206,7 @@ pub(super) struct Ledger {
     noted: usize,
     noted_max: usize,
     block_urls_max: usize,
+    rules: Rules,
     /// A key of each block that is to be read, and of each that holds too much.
     to_read: Vec<Key>,
     full: Vec<Key>,
@@ -189,13 +226,19 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(bytes_max: usize, block_urls_max: usize) -> Ledger {
+    /// Of the URLs that are here. One that was given to another site is heeded when it is so many classes better.
+    pub(super) fn new(bytes_max: usize, block_urls_max: usize, told_again: u8) -> Ledger {
+        Ledger::by(Rules { waits: 1, sent: told_again, new: false }, bytes_max, block_urls_max)
+    }
+
+    fn by(rules: Rules, bytes_max: usize, block_urls_max: usize) -> Ledger {
         Ledger {
             firsts: vec![Key::FIRST],
             blocks: vec![Block::default()],
             noted: 0,
             noted_max: bytes_max / NOTED_BYTES,
             block_urls_max,
+            rules,
             to_read: Vec::new(),
             full: Vec::new(),
             hand: 0,
@@ -247,7 +290,7 @@ impl Ledger {
         noted.account.cash = noted.account.cash.saturating_add(gift.cash);
         noted.account.depth = noted.account.depth.min(gift.depth);
         noted.account.rank = noted.account.rank.max(rank_of(gift.how));
-        let class = noted.reach();
+        let class = noted.reach(self.rules);
         if block.accounts.len() > before {
             if !whole {
                 block.parts += 1;
@@ -328,12 +371,12 @@ impl Ledger {
         Ok(counts)
     }
 
-    /// A URL was tried, and has spent so much. Says how much of this it did not have.
-    pub(super) fn spend(&mut self, heap: &Heap, key: &Key, cash: u64) -> Result<u64> {
+    /// A URL was tried, and has spent so much; or it was given to another site. Says how much of this it did not have.
+    pub(super) fn spend(&mut self, heap: &Heap, key: &Key, cash: u64, is_sent: bool) -> Result<u64> {
         let noted = self.load(heap, key)?;
         let spent = cash.min(noted.account.cash);
         noted.account.cash -= spent;
-        noted.account.class = APART;
+        noted.account.class = if is_sent { SENT + cash::class_of(noted.account.cash) } else { APART };
         Ok(cash - spent)
     }
 
@@ -404,10 +447,11 @@ impl Ledger {
     fn read(&mut self, heap: &Heap, at: usize, out: &mut Vec<Better>) -> Result<()> {
         if self.blocks[at].parts > 0 {
             self.read_block(heap, at)?;
+            let rules = self.rules;
             for (key, noted) in self.blocks[at].accounts.iter_mut().filter(|(_, noted)| !noted.is_whole) {
                 noted.account.add(find(&self.old, key).unwrap_or(Account::NONE));
                 noted.is_whole = true;
-                out.extend(noted.better(key));
+                out.extend(noted.better(key, rules));
             }
         }
         (self.blocks[at].parts, self.blocks[at].parts_since) = (0, None);

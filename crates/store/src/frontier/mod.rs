@@ -40,13 +40,15 @@ mod snapshot;
 mod taking;
 mod visiting;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use nephila_core::agent::{Admitted, OverLimit, StoredHost};
+use nephila_core::agent::{Admitted, OverLimit, StoredHost, ToTell};
 use nephila_core::record::{Found, Outcome, Settled};
 use nephila_core::settings::UrlOrder;
+use nephila_core::site::AgentId;
 use nephila_core::url::{Fingerprint, Host, Url, identify};
 use nephila_disk::Disk;
 
@@ -54,7 +56,6 @@ use self::counts::Counts;
 use self::emptying::{CHUNKS_MOVED, Emptied};
 use self::heap::{Access, Blob, Heap};
 use self::hosts::{HostLimits, Hosts};
-use self::kept_out::{KEPT_OUT, KEPT_OUT_SEGMENT_BYTES};
 use self::key::{HostKey, Key};
 use self::ledger::Ledger;
 use self::op::Stage;
@@ -62,7 +63,7 @@ use self::queue::Entry;
 use self::sieve::{Decision, Look, Sieve, SieveLimits};
 use self::snapshot::Snapshot;
 use self::visiting::stored;
-use crate::log::{self, Log};
+use crate::log::Log;
 use crate::{Error, Result, StoreLimits};
 
 pub use self::options::FrontierOptions;
@@ -76,10 +77,16 @@ pub trait Texts {
     /// URL `index` of those that the record at `place` found.
     fn found(&self, place: u64, index: usize) -> Result<Found>;
 
-    /// What it was given by that record, where the crawl goes by that.
-    fn gift(&self, place: u64, index: usize) -> Result<u64> {
+    /// The page that a URL was found on, by that record.
+    fn page(&self, place: u64, url: &str) -> Option<String> {
+        let _ = (place, url);
+        None
+    }
+
+    /// What it was given by that record, where the crawl goes by that and the record says it.
+    fn gift(&self, place: u64, index: usize) -> Result<Option<u64>> {
         let _ = (place, index);
-        Ok(0)
+        Ok(None)
     }
 }
 
@@ -88,7 +95,11 @@ impl<T: Texts> Texts for std::rc::Rc<T> {
         (**self).found(place, index)
     }
 
-    fn gift(&self, place: u64, index: usize) -> Result<u64> {
+    fn page(&self, place: u64, url: &str) -> Option<String> {
+        (**self).page(place, url)
+    }
+
+    fn gift(&self, place: u64, index: usize) -> Result<Option<u64>> {
         (**self).gift(place, index)
     }
 }
@@ -155,6 +166,11 @@ pub struct Frontier {
     hosts: Hosts,
     /// What URLs were given, if the crawl goes by that.
     ledger: Option<Ledger>,
+    /// What of it was heard of others, and what others are told; and who they are.
+    tallies: Option<Ledger>,
+    givers: BTreeSet<AgentId>,
+    /// Others are to be told of these.
+    to_tell: Vec<ToTell>,
     secret: u64,
     /// Up to where the records are folded in.
     place: u64,
@@ -229,11 +245,13 @@ impl Frontier {
             by_cash: options.order == UrlOrder::Cash,
         };
         let fresh = snapshot.is_none();
-        let Snapshot { head, sieve_ops, host_ops, counts, accounts, memo } = snapshot.unwrap_or_default();
+        let Snapshot { head, sieve_ops, host_ops, counts, accounts, tallies, memo } =
+            snapshot.unwrap_or_default();
         let senseless = || snapshot::senseless(dir);
         giving::check_order(dir, if fresh { options.order } else { head.order }, &options)?;
         let accounts = (!fresh).then_some((head.ledger_blocks, &accounts[..], head.left_over));
-        let ledger = giving::open(&options, accounts).ok_or_else(senseless)?;
+        let tallies = (!fresh).then_some((head.tally_blocks, &tallies[..], [0; 2]));
+        let (ledger, tallies) = giving::open(&options, accounts, tallies).ok_or_else(senseless)?;
         let (sieve, hosts) = if fresh {
             (Sieve::new(sieve_limits), Hosts::new(host_limits))
         } else {
@@ -245,27 +263,10 @@ impl Frontier {
         let raised = u64::from(max_depth) > head.limits[0]
             || max_host_pages > head.limits[1]
             || max_urls > head.limits[2];
-        let mut kept_out_places = Vec::new();
-        let kept_out_dir = dir.join(KEPT_OUT);
-        let mut note = |place: u64, _: &[u8]| {
-            kept_out_places.push(place);
-            Ok(())
-        };
         // It may be long, and is of interest only when it comes back.
-        let from = if raised { head.kept_out_from } else { head.kept_out_end };
-        let kept_out = match access {
-            Access::Write => {
-                // What a life noted that ended before its snapshot is found again in the journal.
-                log::cut_behind(&*disk, &kept_out_dir, head.kept_out_end)?;
-                let places = (from, head.kept_out_end);
-                Some(Log::open_to(&disk, &kept_out_dir, places, KEPT_OUT_SEGMENT_BYTES, &mut note)?)
-            }
-            Access::Read => {
-                log::read_only_to(&*disk, &kept_out_dir, (from, head.kept_out_end), &mut note)?;
-                kept_out_places.retain(|place| *place < head.kept_out_end);
-                None
-            }
-        };
+        let kept_out_from = if raised { head.kept_out_from } else { head.kept_out_end };
+        let (kept_out, kept_out_places) =
+            kept_out::open(&disk, dir, (kept_out_from, head.kept_out_end), access)?;
         let mut frontier = Frontier {
             blocks: Heap::open(disk.clone(), dir, "blocks", &head.blocks, access)?,
             chunks: Heap::open(disk.clone(), dir, "chunks", &head.chunks, access)?,
@@ -276,6 +277,9 @@ impl Frontier {
             sieve,
             hosts,
             ledger,
+            tallies,
+            givers: head.givers.into_iter().collect(),
+            to_tell: Vec::new(),
             secret: if fresh { options.secret } else { head.secret },
             place: head.place,
             known: head.known,
@@ -349,15 +353,22 @@ impl Frontier {
         }
     }
 
-    /// How many URLs were decided to be new since [`Frontier::decided`] was last asked.
-    pub fn decided_new(&self) -> u64 {
-        self.decided.new.iter().map(|(_, count)| count).sum()
+    /// How many URLs were decided to be new since [`Frontier::decided`] was last asked, and how many wait once more to be sent.
+    pub fn decided_new(&self) -> (u64, u64) {
+        let sum = |hosts: &[(Host, u64)]| hosts.iter().map(|(_, count)| count).sum();
+        (sum(&self.decided.new), sum(&self.decided.again))
     }
 
     /// What has been decided since this was last asked.
     pub fn decided(&mut self) -> Admitted {
         let (undecided, hosts) = (self.sieve.undecided(), self.hosts.count());
-        Admitted { undecided, hosts, ..std::mem::take(&mut self.decided) }
+        let to_tell = std::mem::take(&mut self.to_tell);
+        Admitted { undecided, hosts, to_tell, ..std::mem::take(&mut self.decided) }
+    }
+
+    /// Drops what others were to be told of.
+    pub fn forget_to_tell(&mut self) {
+        self.to_tell = Vec::new();
     }
 
     /// Decides and writes out what there is no room for, and says what that has decided. To be called after each
@@ -380,6 +391,7 @@ impl Frontier {
             self.act_on(decisions)?;
         }
         self.relieve_ledger()?;
+        self.relieve_tallies()?;
         if self.hosts.is_full(self.options.pending_bytes_max) {
             self.hosts.relieve(&mut self.blocks, &mut self.chunks, self.options.pending_bytes_max)?;
         }
@@ -423,6 +435,10 @@ impl Frontier {
             Outcome::Sent { .. } => Stage::Sent,
             _ => Stage::Settled,
         };
+        // By cash it may be sent again; when records are folded again, that may come before it is known why.
+        let is_sent = stage == Stage::Sent && self.ledger.is_some();
+        let was_sent =
+            is_sent && self.sieve.get(&self.blocks, &key)?.is_some_and(|value| value.stage == Stage::Sent);
         let is_new = self.sieve.settle(key, place, stage);
         if is_new {
             self.count(host_key);
@@ -441,6 +457,7 @@ impl Frontier {
                 let (attempts, via) = (settled.attempts, settled.found_in);
                 queue.defer(Entry { found, attempts, via, print: fingerprint }, not_before);
             }
+            _ if was_sent => {}
             _ => {
                 queue.settled += 1;
                 self.settled += 1;
@@ -529,12 +546,18 @@ impl Frontier {
             order: self.options.order,
             ledger_blocks: self.ledger.as_ref().map(Ledger::state).unwrap_or_default(),
             left_over: self.ledger.as_ref().map(|ledger| [ledger.rest, ledger.kept_out]).unwrap_or_default(),
+            tally_blocks: self.tallies.as_ref().map(Ledger::state).unwrap_or_default(),
+            givers: self.givers.iter().copied().collect(),
         };
         let mut writing = snapshot::Writing::begin(&*self.disk, &self.dir, &head)?;
         self.hosts.write_noted(&mut writing)?;
         self.counts.write(&mut writing)?;
         if let Some(ledger) = &self.ledger {
             ledger.write_noted(&mut writing)?;
+        }
+        writing.end_section()?;
+        if let Some(tallies) = &self.tallies {
+            tallies.write_noted(&mut writing)?;
         }
         writing.end_section()?;
         writing.add(memo)?;
@@ -578,7 +601,8 @@ impl Frontier {
         Usage {
             memory_bytes: (self.sieve.memory_bytes()
                 + self.hosts.memory_bytes()
-                + self.ledger.as_ref().map_or(0, Ledger::memory_bytes)) as u64,
+                + self.ledger.as_ref().map_or(0, Ledger::memory_bytes)
+                + self.tallies.as_ref().map_or(0, Ledger::memory_bytes)) as u64,
             disk_bytes: heaps.iter().map(|heap| heap.disk_bytes()).sum::<u64>() + self.snapshot_bytes,
             live_bytes: heaps.iter().map(|heap| heap.live_bytes()).sum(),
             read_bytes: heaps.iter().map(|heap| heap.read_bytes.get()).sum(),

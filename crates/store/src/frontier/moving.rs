@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use nephila_core::agent::{Admitted, Cursor};
+use nephila_core::assign::partition_of;
 use nephila_core::record::{Found, How, Record, Settled};
 use nephila_core::site::{Moved, MovedHost, Partitions, SeenUrl, Waiting};
 use nephila_core::time::Wall;
@@ -89,11 +90,13 @@ impl Frontier {
                 }
                 let moved_host = MovedHost { host, memo, seen: Vec::new() };
                 if !self.export_host(&mut position, key, moved_host, max, &mut moved, page)? {
+                    moved.accounts = self.accounts_of(&moved)?;
                     return Ok((moved, Some(position.encode()?)));
                 }
             }
             position = Position { range: position.range + 1, ..Position::first() };
         }
+        moved.accounts = self.accounts_of(&moved)?;
         Ok((moved, None))
     }
 
@@ -199,8 +202,16 @@ impl Frontier {
         Ok((moved, next))
     }
 
-    /// Takes in a part of what another frontier knows. `place` is that of the record that brought it.
-    pub fn import(&mut self, place: u64, moved: &Moved) -> Result<()> {
+    /// Takes in a part of what another frontier knows. `place` is that of the record that brought it; `open` are the partitions
+    /// that are this one's already (`None`: all).
+    pub fn import(&mut self, place: u64, moved: &Moved, open: Option<&Partitions>) -> Result<()> {
+        let ours: BTreeSet<HostKey> = moved
+            .hosts
+            .iter()
+            .filter(|moved| open.is_none_or(|open| open.contains(partition_of(&moved.host))))
+            .map(|moved| self.key_of(&moved.host))
+            .collect();
+        self.take_accounts(moved, &|host| ours.contains(&host))?;
         for MovedHost { host, memo, seen } in &moved.hosts {
             let key = self.key_of(host);
             let was_known = self.hosts.load(&mut self.blocks, &mut self.chunks, key)?.is_some();
@@ -227,7 +238,14 @@ impl Frontier {
             let of = (key, &host, fingerprint);
             match waiting.not_before {
                 _ if known == Some(Stage::Settled) => {}
-                None if known != Some(Stage::Sent) => drop(self.admit_one(place, index, found, 0)?),
+                None if known != Some(Stage::Sent) => {
+                    let cash = if moved.accounts.is_empty() {
+                        self.owed_to(&Key::new(key, fingerprint))?
+                    } else {
+                        0
+                    };
+                    self.admit_one(place, index, found, cash)?;
+                }
                 _ => self.settle_moved(place, of, (known, Stage::Tried), Some((found, waiting)))?,
             }
         }
@@ -269,7 +287,7 @@ impl Frontier {
     }
 
     /// Notes how far a URL has come at another agent, or that it waits here again.
-    fn settle_moved(
+    pub(super) fn settle_moved(
         &mut self,
         place: u64,
         (key, host, print): (HostKey, &Host, Fingerprint),
@@ -280,6 +298,7 @@ impl Frontier {
         if is_new {
             self.count(key);
         }
+        self.set_apart(&Key::new(key, print), to == Stage::Sent)?;
         let queue = self.hosts.load_or_new(&mut self.blocks, &mut self.chunks, key, host)?;
         queue.known += u64::from(is_new);
         queue.remove(print);
@@ -300,13 +319,14 @@ impl Frontier {
         place: u64,
         record: &Record,
         open: Option<&Partitions>,
+        again: bool,
     ) -> Result<Admitted> {
         let returned = record.found().iter().filter(|found| matches!(found.how, How::Returned { .. }));
         let hosts: BTreeSet<Host> = returned.filter_map(|found| Some(identify(&found.url)?.0)).collect();
         let ranges: Vec<Range> = hosts.into_iter().map(Range::Host).collect();
         // Before, so that it is known how far they have come; and after, so that the figures are right.
         ranges.iter().try_for_each(|range| self.decide_range(range))?;
-        self.offer_all(place, record, open)?;
+        self.offer_all(place, record, open, again)?;
         ranges.iter().try_for_each(|range| self.decide_range(range))?;
         self.relieve()?;
         Ok(self.decided())
@@ -355,6 +375,7 @@ impl Frontier {
         self.known = self.known.saturating_sub(known);
         self.settled = self.settled.saturating_sub(settled);
         self.counts.forget(&hosts);
+        self.forget_accounts(&hosts)?;
         let mut queues = Vec::new();
         self.hosts.remove(&mut self.blocks, &mut self.chunks, &hosts, &mut |queue| queues.push(queue))?;
         for queue in queues {

@@ -1,6 +1,7 @@
 //! What the frontier may use.
 
 use nephila_core::settings::UrlOrder;
+use nephila_core::site::AgentId;
 
 use crate::StoreLimits;
 
@@ -23,6 +24,10 @@ pub struct FrontierOptions {
     pub order: UrlOrder,
     /// Memory for what URLs were given, if that is the order.
     pub ledger_bytes_max: usize,
+    /// How many times as much a URL that others have must have been given before they are told again.
+    pub tell_again: u32,
+    /// Whose store it is.
+    pub me: AgentId,
     /// URLs in a block of the sieve, and of the ledger.
     pub block_urls_max: usize,
     /// Bytes in a block of queues.
@@ -44,6 +49,8 @@ impl FrontierOptions {
             hot_bytes_max: 2 * part,
             order: UrlOrder::BreadthFirst,
             ledger_bytes_max: 0,
+            tell_again: 16,
+            me: AgentId::default(),
             block_urls_max: 8_192,
             block_bytes_max: 64 << 10,
             secret: 0,

@@ -3,8 +3,9 @@
 //! ```text
 //! 0   8 bytes  magic "NEPHILAS"
 //! 8   u32      format
-//! 12  six sections: the head (postcard), what is noted of hosts, URLs by host, accounts of URLs, the owner's memo, what the
-//!     sieve has noted; each in pieces of u32 length, u32 CRC-32, bytes, of which one without bytes is the last
+//! 12  seven sections: the head (postcard), what is noted of hosts, URLs by host, accounts of URLs, what of them was heard and
+//!     told, the owner's memo, what the sieve has noted; each in pieces of u32 length, u32 CRC-32, bytes, of which one without
+//!     bytes is the last
 //! ```
 //!
 //! All but the last section, which is the largest by far, is handed to the kernel when the snapshot is begun, so that memory
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nephila_core::settings::UrlOrder;
+use nephila_core::site::AgentId;
 use nephila_disk::{Disk, File, Mode};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +29,7 @@ use crate::{Error, Result};
 const FILE_NAME: &str = "snapshot";
 const NEW_NAME: &str = "snapshot.new";
 const MAGIC: [u8; 8] = *b"NEPHILAS";
-const FORMAT: u32 = 13;
+const FORMAT: u32 = 14;
 const FILE_HEAD_BYTES: usize = 12;
 const PIECE_HEAD_BYTES: usize = 8;
 const PIECE_BYTES: usize = 1 << 20;
@@ -53,6 +55,9 @@ pub(super) struct Head {
     pub(super) ledger_blocks: Vec<ledger::BlockState>,
     /// Cash of pages that link to nothing, and of URLs that limits keep out.
     pub(super) left_over: [u64; 2],
+    pub(super) tally_blocks: Vec<ledger::BlockState>,
+    /// Who was ever heard.
+    pub(super) givers: Vec<AgentId>,
 }
 
 /// A snapshot on its way to the disk.
@@ -108,6 +113,7 @@ pub(super) struct Snapshot {
     pub(super) host_ops: Vec<u8>,
     pub(super) counts: Vec<u8>,
     pub(super) accounts: Vec<u8>,
+    pub(super) tallies: Vec<u8>,
     pub(super) memo: Vec<u8>,
 }
 
@@ -227,9 +233,9 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>> {
     };
     let head = section()?;
     let (host_ops, counts, accounts) = (section()?, section()?, section()?);
-    let (memo, sieve_ops) = (section()?, section()?);
+    let (tallies, memo, sieve_ops) = (section()?, section()?, section()?);
     let head = postcard::from_bytes(&head).map_err(|_| senseless(dir))?;
-    Ok(Some(Snapshot { head, sieve_ops, host_ops, counts, accounts, memo }))
+    Ok(Some(Snapshot { head, sieve_ops, host_ops, counts, accounts, tallies, memo }))
 }
 
 /// The snapshot is not what was written.

@@ -356,8 +356,13 @@ impl RedisCopy {
         if let Some(place) = self.pages.get(&via) {
             return Ok(*place);
         }
-        let arrived =
-            Arrived { from: self.me, site: None, found: Vec::new(), pages: vec![(Some(via.clone()), 0)] };
+        let arrived = Arrived {
+            from: self.me,
+            site: None,
+            found: Vec::new(),
+            pages: vec![(Some(via.clone()), 0)],
+            totals: Vec::new(),
+        };
         let place = self.store.append_to(partition, &Record::Arrived(arrived))?;
         if self.pages.len() >= PAGES_MAX {
             self.pages.clear();

@@ -74,7 +74,16 @@ fn what_a_limit_kept_out_comes_back_when_it_is_raised() {
                 let new = vec![(host("a.example"), 2), (host("b.example"), 1)];
                 assert_eq!(
                     answer,
-                    Admitted { new, known: 1, over, undecided: 0, hosts: answer.hosts, moved: (0, 0) }
+                    Admitted {
+                        new,
+                        known: 1,
+                        over,
+                        undecided: 0,
+                        hosts: answer.hosts,
+                        moved: (0, 0),
+                        again: Vec::new(),
+                        to_tell: Vec::new(),
+                    }
                 );
             }
             store.decide().unwrap();
@@ -471,7 +480,7 @@ fn what_was_sent_is_known_until_it_is_returned() {
     let arrived = |how: How| {
         let found: Vec<Found> = [page, fetched].map(|url| Found { how, ..found(url, 1) }).to_vec();
         let pages = vec![(None, 2)];
-        Record::Arrived(Arrived { from: AgentId::from(1), site: None, found, pages })
+        Record::Arrived(Arrived { from: AgentId::from(1), site: None, found, pages, totals: Vec::new() })
     };
     let sent = Outcome::Sent { to: "lima".to_owned() };
     let answered = Outcome::Answered { status: 404 };

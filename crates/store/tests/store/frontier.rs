@@ -35,6 +35,8 @@ fn small(random: &mut Random) -> FrontierOptions {
         block_bytes_max: 1 + random.below(2_000) as usize,
         secret: random.below(5),
         order: UrlOrder::BreadthFirst,
+        tell_again: 2,
+        me: Default::default(),
         ledger_bytes_max: 0,
         limits: match random.below(3) {
             0 => StoreLimits {

@@ -178,6 +178,8 @@ pub(crate) fn small(random: &mut Random, limits: StoreLimits) -> FrontierOptions
         block_bytes_max: 1 + random.below(2_000) as usize,
         secret: random.below(5),
         order: UrlOrder::BreadthFirst,
+        tell_again: 2,
+        me: Default::default(),
         ledger_bytes_max: random.below(4_000) as usize,
     }
 }

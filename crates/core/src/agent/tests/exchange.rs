@@ -2,8 +2,9 @@
 //! from it.
 
 use super::*;
+use crate::cash;
 use crate::federation::{AskedRules, Batch, Federation, Release, SiteEntry};
-use crate::settings::OutboxFull;
+use crate::settings::{OutboxFull, UrlOrder};
 use crate::url::Origin;
 
 const ONE: &str = "http://other.example/1";
@@ -101,7 +102,7 @@ fn a_site_sends_what_it_may() {
     let found =
         ["http://a.example/", "http://www.a.example/", B, "http://aa.example/", ONE].map(found).to_vec();
     let list = federation(None).list();
-    let batch = Box::new(Batch { list, found });
+    let batch = Box::new(Batch { list, found, units: Vec::new() });
     rig.step(Event::Batch { call: 7, site: "away".to_owned(), batch: batch.clone() });
     rig.run(30.0);
     assert_eq!(rig.answers, [(7, true)]);
@@ -119,6 +120,32 @@ fn a_site_sends_what_it_may() {
     // Nobody else sends anything.
     rig.step(Event::Batch { call: 8, site: "nobody".to_owned(), batch });
     assert_eq!(rig.answers.last(), Some(&(8, false)));
+}
+
+/// A site is believed what it says that it has given, as far as it can be.
+#[test]
+fn what_a_site_gives_is_bounded() {
+    let settings = || Settings { order: UrlOrder::Cash, ..Settings::default() };
+    let urls = ["http://a.example/", ONE, "http://a.example/2"];
+    let found = |url: &str| Found { url: url.to_owned(), depth: 1, how: How::Link, redirects: 0 };
+    for (settings, units, expected) in [
+        (settings(), vec![1 << 20, 7, u64::MAX], vec![1 << 20, cash::SEED]),
+        (settings(), vec![], vec![0, 0]),
+        (Settings::default(), vec![1 << 20, 7, 8], vec![]),
+    ] {
+        let mut rig = rig(settings, federation(None), &[]);
+        let list = federation(None).list();
+        let batch = Box::new(Batch { list, found: urls.map(found).to_vec(), units });
+        rig.step(Event::Batch { call: 7, site: "away".to_owned(), batch });
+        rig.run(30.0);
+        let arrived = rig.records.iter().find_map(|record| match record {
+            Record::Arrived(arrived) => Some(arrived),
+            _ => None,
+        });
+        let totals = &arrived.unwrap().totals;
+        assert_eq!(totals.iter().map(|total| total.units).collect::<Vec<_>>(), expected);
+        assert!(totals.iter().all(|total| total.giver == cash::site_giver("away")));
+    }
 }
 
 /// The list of these two by which each host is crawled by the site that is nearest to it; they are a quarter of the globe apart.
@@ -153,7 +180,7 @@ fn sent(url: &str) -> Event {
     Event::Batch {
         call: 7,
         site: "away".to_owned(),
-        batch: Box::new(Batch { list: by_place().list(), found }),
+        batch: Box::new(Batch { list: by_place().list(), found, units: Vec::new() }),
     }
 }
 

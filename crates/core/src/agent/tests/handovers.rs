@@ -90,7 +90,10 @@ fn what_becomes_durable_when_its_partition_freezes_is_admitted() {
     let host = hosts.clone().find(leaves).unwrap();
     let url = format!("http://{}/", host.as_str());
     let found = vec![Found { url, depth: 1, how: How::Link, redirects: 0 }];
-    let out = site.hear(Message::Deliver { batch: (1, 1), pages: vec![LinkedPage { via: None, found }] });
+    let out = site.hear(Message::Deliver {
+        batch: (1, 1),
+        pages: vec![LinkedPage { via: None, found, totals: Vec::new() }],
+    });
     let arrived = out.into_iter().find_map(|action| match action {
         Action::Write { ticket, record, .. } => Some((ticket, record)),
         _ => None,

@@ -491,6 +491,7 @@ impl Rig {
                 | Action::AskRules { .. }
                 | Action::Heard { .. }
                 | Action::LookBack(_)
+                | Action::TellAnew { .. }
                 | Action::Shared(_)) => {
                     unreachable!("nobody is there for {said:?}")
                 }
@@ -503,14 +504,20 @@ impl Rig {
                 Action::ExportHost { call, from: Some(_), .. } => {
                     // No answer of this store says where to go on.
                     let (moved, decided) = (Moved::default(), Admitted::default());
-                    self.later(Duration::ZERO, Event::ExportedHost { call, moved, next: None, decided });
+                    self.later(
+                        Duration::ZERO,
+                        Event::ExportedHost { call, moved, next: None, decided: decided.into() },
+                    );
                 }
                 Action::ExportHost { call, host, .. } => {
                     let memo = self.store.memo(&host);
                     let moved =
                         Moved { hosts: vec![MovedHost { host, memo, seen: Vec::new() }], ..Moved::default() };
                     let decided = Admitted::default();
-                    self.later(Duration::ZERO, Event::ExportedHost { call, moved, next: None, decided });
+                    self.later(
+                        Duration::ZERO,
+                        Event::ExportedHost { call, moved, next: None, decided: decided.into() },
+                    );
                 }
                 Action::Claim { call, site, claim, .. } => self.claims.push((call, site, claim)),
                 Action::Release { call, release } => self.releases.push((call, release)),

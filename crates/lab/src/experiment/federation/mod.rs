@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::ensure;
+use nephila_core::settings::UrlOrder;
 
 use super::{
     Outcome, Setup, serve,
@@ -68,6 +69,8 @@ pub struct FederationOptions {
     pub delay: Duration,
     /// Requests at once, of all sites together.
     pub width: usize,
+    /// Which URLs of a host come first.
+    pub order: UrlOrder,
     /// How long the last site is cut off from the others, from when there were half as many requests as there are hosts; zero for
     /// not at all. It is this early because a host whose first page is known needs nobody else to be crawled.
     pub cut: Duration,
@@ -110,6 +113,7 @@ impl Default for FederationOptions {
             places_dir: places::DIR.into(),
             delay: Duration::ZERO,
             width: 96,
+            order: UrlOrder::default(),
             cut: Duration::ZERO,
             halves: Duration::ZERO,
             lose: false,
@@ -234,9 +238,10 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
     let at: Vec<geoip::Place> = (0..options.host_places).map(east).collect();
     let nearest = |host: u32| host as usize % options.host_places;
     let mut settings = format!(
-        "delay = \"{}ms\"\nip-delay = \"0s\"\nparallel = {}\n",
+        "delay = \"{}ms\"\nip-delay = \"0s\"\nparallel = {}\norder = \"{}\"\n",
         options.delay.as_millis(),
-        options.width / (options.sites * options.agents)
+        options.width / (options.sites * options.agents),
+        options.order
     );
     if options.geography {
         let hosts = web.plan().hosts().zip(0..);

@@ -6,8 +6,9 @@ use nephila_core::agent::SiteView;
 use nephila_core::assign::{PARTITIONS, partition_of};
 use nephila_core::site::Partitions;
 use nephila_core::time::Mono;
+use nephila_core::url::Host;
 use nephila_node::writer::WriteError;
-use nephila_store::{KnownState, Store};
+use nephila_store::{KnownState, OwnStore, Store};
 
 use super::super::Promise;
 use super::super::check_lost;
@@ -61,6 +62,7 @@ impl Sim<'_> {
             return Ok(false);
         }
         self.check_end()?;
+        self.check_cash()?;
         self.check_archives()?;
         self.check_said()?;
         Ok(true)
@@ -95,6 +97,38 @@ impl Sim<'_> {
             if is_exact && stored > 0 {
                 self.reach("URLs that wait for other sites, counted");
             }
+        }
+        Ok(())
+    }
+
+    /// All cash that records have made is somewhere. What was lost with a disk or its power, or fetched by two agents, nobody
+    /// counts.
+    fn check_cash(&mut self) -> Result<(), Broken> {
+        let is_exact = !self.has_lost && !self.has_forgotten && !self.has_kept_more;
+        if !self.by_cash || !is_exact {
+            return Ok(());
+        }
+        let (mut made, mut there) = (0, 0);
+        let mut sums = Vec::new();
+        for station in &mut self.stations {
+            let Some(process) = &mut station.process else { return Ok(()) };
+            // What a handover that came to nothing has left is counted where it is held.
+            let (open, mut is_left) = (process.agent.open_partitions(), false);
+            let is_open = |host: &Host| open.is_some_and(|open| open.contains(partition_of(host)));
+            let counted = process.store.hosts(&mut |stored| is_left |= !is_open(&stored.host));
+            counted.map_err(|error| (Promise::CashKept, error.to_string()))?;
+            if is_left {
+                return Ok(());
+            }
+            let cash = process.store.cash().map_err(|error| (Promise::CashKept, error.to_string()))?;
+            sums.push((station.cash.made(), cash));
+            made += station.cash.made();
+            there += cash.sum();
+        }
+        self.reach("cash counted");
+        if made != there {
+            let what = format!("{made} units of cash were made, and there are {there}: {sums:?}");
+            return Err((Promise::CashKept, what));
         }
         Ok(())
     }

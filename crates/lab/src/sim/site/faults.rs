@@ -72,6 +72,12 @@ impl Fault {
         self
     }
 
+    /// Whether what was counted may not count any more.
+    pub(super) fn costs_something(&self) -> bool {
+        use Fault::*;
+        matches!(self, Lose { .. } | Forget { .. } | PowerCut { .. } | FailingDisk { .. })
+    }
+
     /// How long it lasts.
     pub(super) fn lasts(&self) -> Duration {
         match self {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use nephila_core::agent::{Control, Event, FetchId, StopReason};
 use nephila_core::assign::partition_of;
 use nephila_core::federation::Federation;
-use nephila_core::settings::Settings;
+use nephila_core::settings::{Settings, UrlOrder};
 use nephila_core::site::AgentId;
 use nephila_core::time::{Mono, Now, Wall};
 use nephila_core::url::Host;
@@ -152,6 +152,8 @@ struct Sim<'a> {
     has_kept_untold: bool,
     copies: Copies,
     archived: Archived,
+    /// The crawl goes by cash.
+    by_cash: bool,
     /// Batches that reached another site, and who waits for answers.
     calls: u64,
     callers: BTreeMap<u64, Caller>,
@@ -200,6 +202,12 @@ fn settings(seed: u64, random: &mut Random) -> Settings {
         // In some federations hardly anything may wait for another site, or be sent there.
         outbox_urls_max: [2, Settings::default().outbox_urls_max][usize::from(!seed.is_multiple_of(3))],
         send_rate: [Some(1), None][usize::from(!seed.is_multiple_of(4))],
+        // Apart from all else that is left to chance, so that runs are as they are without.
+        order: match Random::fork(seed, "the order of URLs").percent(30) {
+            true => UrlOrder::Cash,
+            false => UrlOrder::BreadthFirst,
+        },
+        tell_again: [2, 16][usize::from(seed.is_multiple_of(2))],
         ..Settings::default()
     }
 }
@@ -219,8 +227,11 @@ impl<'a> Sim<'a> {
         };
         let count = if is_federation { 6 } else { 5 } + random.below(3) as usize;
         let founders = if random.percent(20) { 1 } else { count - random.below(2) as usize };
+        // What is lost cannot be counted: most runs by cash do without.
+        let spares_disks =
+            settings.order == UrlOrder::Cash && Random::fork(seed, "no disk is lost").percent(70);
         // In some runs agents are forgotten when they are silent.
-        let times_out = random.percent(20) && !is_federation;
+        let times_out = random.percent(20) && !is_federation && !spares_disks;
         let forget_after = times_out.then(|| Duration::from_secs(20 + random.below(100)));
         let plan = Plan::of_site(seed);
         let mut stations: Vec<Station> =
@@ -257,6 +268,7 @@ impl<'a> Sim<'a> {
             has_kept_untold: false,
             copies: Copies::default(),
             archived: Archived::default(),
+            by_cash: config.settings.order == UrlOrder::Cash,
             calls: 0,
             callers: BTreeMap::new(),
             claimers: BTreeMap::new(),
@@ -280,7 +292,8 @@ impl<'a> Sim<'a> {
         }
         for (at, fault) in faults::draw(seed, count, FAULTS_FOR) {
             // What is lost with a disk other sites may have sent, and they do not send it again.
-            if is_federation && matches!(fault, Fault::Lose { .. } | Fault::Forget { .. }) {
+            let is_lost = is_federation && matches!(fault, Fault::Lose { .. } | Fault::Forget { .. });
+            if is_lost || spares_disks && fault.costs_something() {
                 continue;
             }
             sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());

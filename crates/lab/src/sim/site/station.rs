@@ -21,6 +21,7 @@ use nephila_node::looking_back::LookingBack;
 use nephila_node::writer::{self, WriteError};
 use nephila_store::{Exported, KnownState, OwnStore, PlacedRecord, Store};
 
+use super::super::check_cash::Cash;
 use super::super::check_lost;
 use super::super::check_polite::Begin;
 use super::super::clock::Clock;
@@ -69,6 +70,8 @@ pub(super) struct Station {
     pub(super) told: BTreeMap<(AddressKey, u16), Mono>,
     /// What is wrong with its disk.
     pub(super) trouble: Trouble,
+    /// What its records have made.
+    pub(super) cash: Cash,
     config: Config,
 }
 
@@ -121,6 +124,7 @@ impl Station {
             posting: None,
             told: BTreeMap::new(),
             trouble: Trouble::default(),
+            cash: Cash::new(seed ^ index as u64),
             config: config.clone(),
         }
     }
@@ -186,6 +190,10 @@ impl Sim<'_> {
         self.disk_rests(index);
         let station = &mut self.stations[index];
         let mut process = Process::new(agent, opened);
+        if self.by_cash {
+            let counted = station.cash.reopened(&mut process.store, process.writer.end());
+            counted.map_err(broken(Promise::CashKept))?;
+        }
         for url in self.lost.settled().filter(|_| !self.has_forgotten) {
             let mut is_held = |host: &PlannedHost| {
                 let open = process.agent.open_partitions();
@@ -329,7 +337,7 @@ impl Sim<'_> {
         let Some(process) = &mut self.stations[index].process else { return Ok(None) };
         let answers = &mut process.answers;
         match action {
-            Action::Admit { place, record, open } => {
+            Action::Admit { place, record, open, again } => {
                 let is_in = |open: Option<&Partitions>, found: &Found| {
                     let host = identify(&found.url).map(|(host, _)| partition_of(&host));
                     host.is_some_and(|partition| open.is_some_and(|open| open.contains(partition)))
@@ -337,11 +345,17 @@ impl Sim<'_> {
                 let open_now = process.agent.open_partitions();
                 let mut found = record.found().iter();
                 let froze = found.any(|found| is_in(open.as_deref(), found) && !is_in(open_now, found));
-                let admitted = process.store.admit(place, &record, open.as_deref())?;
+                let admitted = match again {
+                    true => process.store.admit_again(place, &record, open.as_deref())?,
+                    false => process.store.admit(place, &record, open.as_deref())?,
+                };
                 answers.push_back(Event::Admitted(admitted));
                 if froze {
                     self.reach("a partition frozen just as something of it became durable");
                 }
+            }
+            Action::TellAnew { partitions } => {
+                answers.push_back(Event::Decided(process.store.tell_anew(&partitions)?));
             }
             Action::Decide => {
                 answers.push_back(Event::Admitted(process.store.decide()?));
@@ -398,7 +412,7 @@ impl Sim<'_> {
         if self.bug == Some(SiteBug::ReleasesWithoutSeen) {
             moved.hosts.iter_mut().for_each(|host| host.seen.clear());
         }
-        self.stations[index].answer(Event::ExportedHost { call, moved, next, decided });
+        self.stations[index].answer(Event::ExportedHost { call, moved, next, decided: Box::new(decided) });
     }
 
     /// Records that were read once more, and with them the answers that they are about, if these are wanted.
@@ -437,7 +451,13 @@ impl Sim<'_> {
         if moved.found.iter().any(|found| !is_home(&found.url)) {
             self.reach("a handover with URLs of other sites");
         }
-        self.stations[index].answer(Event::Exported { to, handover, moved, next, decided });
+        self.stations[index].answer(Event::Exported {
+            to,
+            handover,
+            moved,
+            next,
+            decided: Box::new(decided),
+        });
     }
 
     fn send(&mut self, index: usize, to: &Recipient, mut message: Box<Message>) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use nephila_core::agent::{Event, FetchId, Ticket};
 use nephila_core::assign::partition_of_address;
 use nephila_core::record::{Arrived, How, Record};
+use nephila_core::site::AgentId;
 use nephila_core::url::AddressKey;
 use nephila_node::crawl::snapshot;
 use nephila_node::writer::{Done, Job, WriteError};
@@ -46,6 +47,10 @@ impl Sim<'_> {
         let life = station.life;
         let Some(process) = &mut station.process else { return Ok(()) };
         process.store.prune(&mut record);
+        if let (Some(SiteBug::AddsWhatIsTold), Record::Arrived(arrived)) = (self.bug, &mut *record) {
+            // As if nobody had said anything before.
+            arrived.totals.iter_mut().for_each(|total| total.giver = AgentId::from(ticket.0));
+        }
         if let Record::Tokens(tokens) = &*record {
             let open = process.agent.open_partitions();
             for (partition, token) in tokens {
@@ -145,6 +150,7 @@ impl Sim<'_> {
             }
         }
         for Done { ticket, place, record } in durable {
+            self.stations[index].cash.written(place, &record);
             let Some(process) = &mut self.stations[index].process else { return Ok(()) };
             if let Record::Settled(settled) = &*record {
                 match process.store.settle(place, settled) {

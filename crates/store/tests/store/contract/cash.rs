@@ -95,7 +95,7 @@ pub(crate) fn what_a_page_spends_is_given_to_the_last_unit<H: Harness>(seed: u64
         save(harness);
         harness.restart(NO_LIMITS, &[]);
         let cash = harness.cash().unwrap();
-        assert_eq!(cash.sum(), made);
+        assert_eq!(cash.sum(), i128::from(made));
         assert_eq!(cash.kept_out, 0);
     });
 }
@@ -118,13 +118,13 @@ pub(crate) fn limits_keep_cash_out_and_give_it_back<H: Harness>(seed: u64) {
         decided(harness, &linking(&page("p"), 11, &["1"]));
         assert_eq!(cash_of(harness, "1"), None);
         let cash = harness.cash().unwrap();
-        assert_eq!((cash.kept_out, cash.sum()), (GRANT + 11, GRANT + 11));
+        assert_eq!((cash.kept_out, cash.sum()), (GRANT + 11, i128::from(GRANT) + 11));
         save(harness);
         for (limits, kept_out) in [(limits, GRANT + 11), (NO_LIMITS, 0)] {
             harness.restart(limits, &[]);
             harness.store().decide().unwrap();
             let cash = harness.cash().unwrap();
-            assert_eq!((cash.kept_out, cash.sum()), (kept_out, GRANT + 11));
+            assert_eq!((cash.kept_out, cash.sum()), (kept_out, i128::from(GRANT) + 11));
         }
         assert_eq!(cash_of(harness, "1"), Some(GRANT + 11));
         assert_eq!(names(&take(harness, 9, 0)), ["1"]);

@@ -240,7 +240,7 @@ impl<H: Harness> Pair<H> {
         let minted: u64 = self.log.iter().map(|(_, record)| minted(record)).sum();
         let in_memory = self.memory.cash().unwrap();
         assert_eq!((cash.rest, cash.kept_out), (in_memory.rest, in_memory.kept_out));
-        assert_eq!((cash.sum(), in_memory.sum()), (minted, minted));
+        assert_eq!((cash.sum(), in_memory.sum()), (i128::from(minted), i128::from(minted)));
     }
 
     fn compare_hosts(&mut self) {

@@ -686,7 +686,7 @@ impl OwnStore for MemoryStore {
             urls.map(|known| known.cash).sum()
         };
         let kept_out = self.kept_out.iter().map(|(_, _, cash)| cash).sum();
-        Ok(Cash { waiting: sum(true), kept: sum(false), rest: self.rest, kept_out })
+        Ok(Cash { waiting: sum(true), kept: sum(false), rest: self.rest, kept_out, given: 0, heard: 0 })
     }
 
     fn kept_records(&self, from: u64, until: u64) -> Result<(Vec<PlacedRecord>, Option<u64>)> {
