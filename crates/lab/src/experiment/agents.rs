@@ -7,10 +7,11 @@ use std::{
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use nephila_core::agent::StopReason;
 use nephila_node::{
     control::{self, Request, Response},
@@ -28,6 +29,10 @@ use crate::web::Web;
 
 /// What the site is called.
 pub(super) const SITE: &str = "lab";
+/// The port that is tried next for an agent to listen on, below those that the kernel gives to connections,
+static NEXT_PORT: AtomicU16 = AtomicU16::new(10_000);
+/// and how many are tried for each.
+const PORTS_TRIED: u32 = 1_000;
 /// Agents that have addresses.
 const AGENTS_MAX: usize = 100;
 /// How often agents that are waited for are asked.
@@ -257,11 +262,16 @@ impl Agents {
 }
 
 /// An address that an agent can listen on, also after it was away for a while. It is none of those that connections come from,
-/// so that nobody takes its port meanwhile; hosts of the web have addresses below these.
+/// so that nobody takes its port meanwhile; hosts of the web have addresses below these. Experiments of one process have the same
+/// addresses: each port is given once.
 fn free_address(index: usize) -> anyhow::Result<String> {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 128 + u8::try_from(index)?, high, low);
-    let listener = TcpListener::bind(SocketAddrV4::new(address, 0))
-        .with_context(|| format!("cannot listen on {address}"))?;
-    Ok(listener.local_addr()?.to_string())
+    for _ in 0..PORTS_TRIED {
+        let socket = SocketAddrV4::new(address, NEXT_PORT.fetch_add(1, Ordering::Relaxed));
+        if TcpListener::bind(socket).is_ok() {
+            return Ok(socket.to_string());
+        }
+    }
+    bail!("cannot listen on {address}, on any of {PORTS_TRIED} ports")
 }
