@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::{HashMap, HashSet};
-use nephila_core::record::Found;
+use nephila_core::record::{Found, How};
 use nephila_core::url::{Host, identify};
 use redis::{Value, cmd};
 
@@ -56,6 +56,8 @@ struct Deciding {
     changed: HashMap<[u8; 12], Seen>,
     /// to the ends of queues,
     queued: Vec<(u8, u32, Vec<u8>)>,
+    /// to those that come back,
+    back: Vec<Vec<u8>>,
     /// and to what limits keep out.
     kept_out: Vec<(u32, Vec<u8>)>,
     plan: Plan,
@@ -188,6 +190,7 @@ impl RedisStore {
                 seen: HashMap::new(),
                 changed: HashMap::new(),
                 queued: Vec::new(),
+                back: Vec::new(),
                 kept_out: Vec::new(),
                 plan: Plan::default(),
             });
@@ -211,6 +214,14 @@ impl RedisStore {
         let depth = offer.found.depth;
         match deciding.seen.get(&offer.print).copied() {
             None => return self.decide_new(deciding, offer),
+            Some(Seen::Sent(_)) => {
+                if let Some(attempts) = returned(&offer.found) {
+                    return self.take_from_other_site(deciding, offer, attempts);
+                }
+            }
+            Some(Seen::Queued { depth: before, .. }) if returned(&offer.found).is_some_and(|of| of > 0) => {
+                deciding.bring_back(offer, depth.min(before))?;
+            }
             Some(Seen::Queued { depth: before, .. }) if depth < before => deciding.enqueue(offer)?,
             Some(Seen::Out { depth: before }) if depth < before => {
                 deciding.see(offer.print, Seen::Out { depth });
@@ -222,6 +233,19 @@ impl RedisStore {
         }
         self.said.known += 1;
         Ok(())
+    }
+
+    /// What was given away comes back, not tried or so often.
+    fn take_from_other_site(&mut self, deciding: &mut Deciding, offer: &Offer, attempts: u8) -> Result<()> {
+        deciding.record.settled = deciding.record.settled.saturating_sub(1);
+        deciding.plan.removed.settled += 1;
+        // It was known.
+        self.said.moved.0 -= 1;
+        self.tell_new(&offer.host);
+        match attempts {
+            0 => deciding.enqueue(offer),
+            _ => deciding.bring_back(offer, offer.found.depth),
+        }
     }
 
     fn decide_new(&mut self, deciding: &mut Deciding, offer: &Offer) -> Result<()> {
@@ -304,7 +328,7 @@ impl RedisStore {
     }
 
     fn commit_decided(&mut self, deciding: Deciding) -> Result<()> {
-        let Deciding { host, record, changed, queued, kept_out, mut plan, .. } = deciding;
+        let Deciding { host, record, changed, queued, back, kept_out, mut plan, .. } = deciding;
         if changed.is_empty() && kept_out.is_empty() && plan.words() == 0 {
             return Ok(());
         }
@@ -326,6 +350,7 @@ impl RedisStore {
         for (key, entries) in by_chunk {
             plan.push(key, entries);
         }
+        plan.push(self.keys.front(&host), back);
         let number = partition_of(&host);
         // The record may have become that of a host that is not new any more.
         let is_new = self.hosts.get(&host).is_none_or(|record| record.is_new);
@@ -476,10 +501,24 @@ impl RedisStore {
     }
 }
 
+/// How often a URL was tried that another site gives back.
+fn returned(found: &Found) -> Option<u8> {
+    if let How::Returned { attempts, .. } = found.how { Some(attempts) } else { None }
+}
+
 impl Deciding {
     fn see(&mut self, print: [u8; 12], seen: Seen) {
         self.seen.insert(print, seen);
         self.changed.insert(print, seen);
+    }
+
+    /// To those that come back: it is not one that nobody has tried.
+    fn bring_back(&mut self, offer: &Offer, depth: u16) -> Result<()> {
+        let found = Found { depth, ..offer.found.clone() };
+        self.record.front += 1;
+        self.back.push(pack(&Entry::new(&found, offer.place))?);
+        self.see(offer.print, Seen::Out { depth });
+        Ok(())
     }
 
     /// To the end of the queue of its depth.
