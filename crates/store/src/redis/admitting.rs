@@ -58,6 +58,8 @@ struct Deciding {
     queued: Vec<(u8, u32, Vec<u8>)>,
     /// to those that come back,
     back: Vec<Vec<u8>>,
+    /// which were read, if some may have been tried elsewhere,
+    front: Vec<Entry>,
     /// and to what limits keep out.
     kept_out: Vec<(u32, Vec<u8>)>,
     plan: Plan,
@@ -138,6 +140,12 @@ impl RedisStore {
             if unserved.contains(host) {
                 continue;
             }
+            if offers.iter().any(|offer| returned(&offer.found).is_some_and(|attempts| attempts > 0)) {
+                match self.read_back(host, deciding) {
+                    Err(Error::Unavailable { .. }) => drop(unserved.insert(host.clone())),
+                    read => read?,
+                }
+            }
             with(deciding);
             let new = offers.iter().filter(|offer| !deciding.seen.contains_key(&offer.print)).count();
             match self.make_room(host, &mut deciding.record, new as u64) {
@@ -191,6 +199,7 @@ impl RedisStore {
                 changed: HashMap::new(),
                 queued: Vec::new(),
                 back: Vec::new(),
+                front: Vec::new(),
                 kept_out: Vec::new(),
                 plan: Plan::default(),
             });
@@ -222,6 +231,10 @@ impl RedisStore {
             Some(Seen::Queued { depth: before, .. }) if returned(&offer.found).is_some_and(|of| of > 0) => {
                 deciding.bring_back(offer, depth.min(before))?;
             }
+            Some(Seen::Out { .. } | Seen::Tried(_)) if returned(&offer.found).is_some_and(|of| of > 0) => {
+                let attempts = returned(&offer.found).unwrap_or_default();
+                self.was_tried(deciding, &offer.print, attempts)?;
+            }
             Some(Seen::Queued { depth: before, .. }) if depth < before => deciding.enqueue(offer)?,
             Some(Seen::Out { depth: before }) if depth < before => {
                 deciding.see(offer.print, Seen::Out { depth });
@@ -232,6 +245,40 @@ impl RedisStore {
             Some(_) => {}
         }
         self.said.known += 1;
+        Ok(())
+    }
+
+    /// Reads those that come back, at once or later.
+    fn read_back(&mut self, host: &Host, deciding: &mut Deciding) -> Result<()> {
+        deciding.front = self.front(host, &deciding.record)?;
+        for leaf in &deciding.record.deferred {
+            let entries = self.leaf(host, leaf.number, &deciding.plan)?;
+            deciding.plan.leaves.insert(leaf.number, entries);
+        }
+        Ok(())
+    }
+
+    /// One that comes back was tried so often elsewhere.
+    fn was_tried(&mut self, deciding: &mut Deciding, print: &[u8; 12], attempts: u8) -> Result<()> {
+        let is_it = |entry: &Entry| {
+            entry.attempts < attempts && entry.fingerprint().is_ok_and(|other| other == *print)
+        };
+        let Deciding { host, record, plan, front, .. } = deciding;
+        if let Some(entry) = front.iter_mut().find(|entry| is_it(entry)) {
+            let key = self.keys.front(host);
+            plan.add("LREM", key.clone(), 2, vec![b"1".to_vec(), pack(entry)?]);
+            entry.attempts = attempts;
+            plan.push(key, vec![pack(entry)?]);
+            return Ok(());
+        }
+        let mut leaves: Vec<(u32, Vec<(u64, Entry)>)> =
+            plan.leaves.iter().map(|(number, entries)| (*number, entries.clone())).collect();
+        for (number, entries) in &mut leaves {
+            if let Some((_, entry)) = entries.iter_mut().find(|(_, entry)| is_it(entry)) {
+                entry.attempts = attempts;
+                return self.plan_leaf(host, record, *number, entries, plan);
+            }
+        }
         Ok(())
     }
 

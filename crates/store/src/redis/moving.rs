@@ -166,7 +166,7 @@ impl RedisStore {
     }
 
     /// URLs of a host that come back at once.
-    fn front(&mut self, host: &Host, record: &HostRecord) -> Result<Vec<Entry>> {
+    pub(super) fn front(&mut self, host: &Host, record: &HostRecord) -> Result<Vec<Entry>> {
         let mut front = Vec::new();
         for from in (0..usize::try_from(record.front).unwrap_or(usize::MAX)).step_by(CHUNK_ENTRIES) {
             front.extend(self.range(host, &self.keys.front(host), from, CHUNK_ENTRIES)?);

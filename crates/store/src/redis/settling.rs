@@ -51,7 +51,16 @@ impl RedisStore {
             }
             _ => self.plan_record(place, record, &mut plan)?,
         }
-        if self.counts && matches!(record, Record::Settled(_) | Record::Robots(_) | Record::Host(_)) {
+        let counts = matches!(
+            record,
+            Record::Settled(_)
+                | Record::Robots(_)
+                | Record::Host(_)
+                | Record::Arrived(_)
+                | Record::Claimed { .. }
+                | Record::Granted { .. }
+        );
+        if self.counts && counts {
             self.plan_totals(number, &mut plan, |totals| totals.count(record))?;
         }
         plan.added.records += 1;

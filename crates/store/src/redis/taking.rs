@@ -242,7 +242,7 @@ impl RedisStore {
     }
 
     /// Writes a leaf, or removes one that is empty.
-    fn plan_leaf(
+    pub(super) fn plan_leaf(
         &mut self,
         host: &Host,
         record: &mut HostRecord,
