@@ -49,3 +49,32 @@ fn bugs_of_sites_that_share_a_store_are_found() {
         assert!(found.is_some(), "{bug:?} is not found");
     }
 }
+
+#[test]
+fn federations_of_such_sites_keep_the_promises() {
+    let seeds = 7..7 + SEEDS;
+    let summary = sim::run_seeds(seeds, 2, sim::run_shared_federation, |_| {});
+    let list: Vec<String> = summary.violations.iter().map(ToString::to_string).collect();
+    assert!(list.is_empty(), "{}", list.join("\n"));
+    for state in [
+        "a batch that was sent again",
+        "a claim passed on to another agent",
+        "a host claimed from another site",
+        "another list of sites",
+        "killed with URLs on their way to another site",
+    ] {
+        assert!(summary.total.reached.contains_key(state), "{state} is too rare");
+    }
+}
+
+#[test]
+fn bugs_of_federations_of_such_sites_are_found() {
+    let is_found = |found: &Violation| found.promise != Promise::LargeEnough;
+    for bug in SharedBug::OF_FEDERATIONS {
+        let mut broken =
+            (0..FOUND_WITHIN).filter_map(|seed| sim::run_shared_federation_broken(seed, bug).err());
+        let found = broken.find(is_found);
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} is not found");
+    }
+}

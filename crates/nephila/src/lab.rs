@@ -88,7 +88,7 @@ pub(crate) fn command() -> Command {
                 .about("Run an agent under virtual time through crashes and faults, and check its promises")
                 .arg(flag("site", "Run a whole site of agents instead"))
                 .arg(flag("shared", "Run a site of agents that share a store instead"))
-                .arg(flag("federation", "Run several sites of agents as one instead"))
+                .arg(flag("federation", "Run several sites of agents as one instead; with --shared each of them shares a store"))
                 .arg(option(
                     "trace",
                     "TEXT",
@@ -249,7 +249,7 @@ fn store_option() -> Arg {
     option(
         "store",
         "KIND",
-        "`own`: each agent has its own; `redis`: they share a Redis Cluster [default: own]",
+        "`own`: each agent has its own; `redis`: those of a site share one in a Redis Cluster [default: own]",
     )
     .value_parser(["own", "redis"])
 }

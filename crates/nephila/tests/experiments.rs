@@ -234,3 +234,24 @@ fn halves_of_five_sites_that_are_cut_apart_crawl_on() {
     assert!(missed.is_empty(), "{missed:#?}");
     assert!(outcome.figures["urls_sent"].as_u64() > Some(500), "{outcome}");
 }
+
+/// Each site has a crawl of its own in the cluster.
+#[test]
+fn sites_that_share_stores_crawl_as_one() {
+    let options = FederationOptions {
+        sites: 2,
+        agents: 2,
+        shares_store: true,
+        hosts: 30,
+        pages: 30,
+        round_trip: Duration::from_millis(20),
+        change: true,
+        ..FederationOptions::default()
+    };
+    let outcome = federation(&setup(), &options).unwrap();
+    let missed: Vec<_> =
+        outcome.bars.iter().filter(|bar| !bar.met && !bar.what.starts_with("bytes")).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+    assert!(outcome.figures["urls_sent"].as_u64() > Some(200), "{outcome}");
+    assert!(outcome.figures["hosts_claimed"].as_u64() > Some(3), "{outcome}");
+}

@@ -166,7 +166,11 @@ impl Run {
         let base = match site.as_ref().and_then(Site::store) {
             None => Base::Own(Box::new(open_own(config, dir, &mut agent, inputs.clone(), display)?)),
             Some(options) => {
-                let (store, copies) = shared::find(options, None).map_err(CrawlError::Shared)?;
+                let (mut store, copies) = shared::find(options, None).map_err(CrawlError::Shared)?;
+                if let Some(site) = &site {
+                    let told = site.with_kept_lists(agent, &mut store).map_err(CrawlError::Shared)?;
+                    agent = told.map_err(CrawlError::NotHere)?;
+                }
                 if let Some(why) = crate::copy::obstacle(&copies) {
                     return Err(CrawlError::NotHere(why));
                 }

@@ -14,7 +14,7 @@ use nephila_core::scope::Scope;
 use nephila_core::settings::Settings;
 use nephila_core::site::{AgentId, Member, Message, SiteSettings};
 use nephila_core::url::Url;
-use nephila_store::redis::RedisOptions;
+use nephila_store::redis::{RedisOptions, RedisStore};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -92,8 +92,10 @@ pub struct Site {
     inbox: Inbox<Envelope>,
     /// The other sites of its federation,
     exchange: Option<Exchange>,
-    /// and the lists of them that there were before.
+    /// the lists of them that there were before, as far as this agent had them,
     earlier_lists: Vec<Federation>,
+    /// and that of now as it is written.
+    list_text: Option<String>,
     questions: u64,
     pending: Pending,
     /// Where `peers` runs; taken when it ends.
@@ -124,6 +126,7 @@ impl Site {
         let runtime = runtime.map_err(SiteError::Start)?;
         let earlier = federation.as_ref().map(|list| list.earlier(directory.path()));
         let earlier_lists = earlier.transpose()?.unwrap_or_default();
+        let list_text = federation.as_ref().map(FederationFile::text).transpose()?;
         let exchange = match federation {
             Some(list) => Some(open_exchange(config, list, &identity, &runtime)?),
             None => None,
@@ -141,6 +144,7 @@ impl Site {
             inbox,
             exchange,
             earlier_lists,
+            list_text,
             questions,
             pending,
             runtime,
@@ -162,6 +166,45 @@ impl Site {
             }
             None => agent,
         }
+    }
+
+    /// The same agent, told of all lists of sites that its site has had: the store that its agents share keeps them. An agent
+    /// with a list that the site has no more is told why it cannot begin.
+    pub(crate) fn with_kept_lists(
+        &self,
+        agent: Agent,
+        store: &mut RedisStore,
+    ) -> nephila_store::Result<Result<Agent, String>> {
+        let Some((exchange, text)) = self.exchange.as_ref().zip(self.list_text.as_deref()) else {
+            return Ok(Ok(agent));
+        };
+        let list = exchange.federation().list();
+        let mut lists = self.earlier_lists.clone();
+        for (version, text) in store.keep_list(list.version, text)? {
+            let read = FederationFile::parse_as_any(&text, Path::new("the store"));
+            let kept = match read {
+                Ok(kept) => kept,
+                Err(error) => {
+                    return Ok(Err(format!("the store has a list of sites of version {version}: {error}")));
+                }
+            };
+            if version > list.version {
+                let ours = list.version;
+                return Ok(Err(format!(
+                    "the list of sites is of version {ours}, and agents that share this store have had version {version}: give \
+                     this agent that one"
+                )));
+            }
+            if version == list.version && kept.list() != list {
+                return Ok(Err(format!(
+                    "agents that share this store have another list of sites, of the same version {version}: compare the two"
+                )));
+            }
+            if version < list.version && lists.iter().all(|known| known.version() != version) {
+                lists.push(kept);
+            }
+        }
+        Ok(Ok(agent.with_earlier_lists(lists)))
     }
 
     /// Says what the agent wants others to hear, of this site or of another one.

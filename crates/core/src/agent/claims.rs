@@ -146,6 +146,13 @@ impl Claims {
 }
 
 impl Agent {
+    /// Hosts are not claimed any more, or have to be anew.
+    pub(super) fn forget_claims(&mut self, which: impl Fn(&Host) -> bool) {
+        if let Some(exchange) = self.exchange.as_deref_mut() {
+            exchange.claims.under_way.retain(|host, _| !which(host));
+        }
+    }
+
     /// The same agent, whose site has had these lists before.
     pub fn with_earlier_lists(mut self, mut earlier: Vec<Federation>) -> Agent {
         earlier.sort_by_key(|list| std::cmp::Reverse(list.version()));
@@ -334,6 +341,11 @@ impl Agent {
             return self.is_not_granted(&host, now);
         }
         let mut moved = moved.translated(at, now.wall);
+        // Others may read it by a calendar that is ahead of this one.
+        let slack = self.site.shared.as_ref().map_or(Duration::ZERO, |shared| shared.slack());
+        for at in moved.waiting.iter_mut().filter_map(|waiting| waiting.not_before.as_mut()) {
+            *at = *at + slack;
+        }
         // Nobody says anything of other hosts.
         moved.hosts.retain(|moved| moved.host == host);
         for moved in &mut moved.hosts {

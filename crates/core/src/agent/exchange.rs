@@ -409,9 +409,9 @@ impl Agent {
         self.release(hosts, now);
     }
 
-    /// URLs are about to be written down that another site has given back to us.
-    pub(super) fn heed_returned(&mut self, arrived: &Arrived) {
-        for found in &arrived.found {
+    /// URLs are about to be written down, or offered to a store that agents share, that another site has given back to us.
+    pub(super) fn heed_returned(&mut self, found: &[Found]) {
+        for found in found {
             let How::Returned { attempts, .. } = found.how else { continue };
             let host = identify(&found.url).and_then(|(host, _)| self.bench.find(&host));
             let is_away = |index: &u32| self.bench.host(*index).held > 0;

@@ -64,6 +64,7 @@ impl Agent {
         if now.mono >= shared.next_beat && !shared.has_left {
             self.sweep_lost(now, out);
             self.beat_lease(now, out);
+            self.tell_full(out);
             self.tend_turns(now);
             self.tend_probations(now, out);
             if self.undecided > 0 && self.admitting == 0 {
@@ -197,6 +198,7 @@ impl Agent {
             self.start_leased_keeper();
         }
         self.on_wishes(&wishes, now, out);
+        self.note_kept_wishes(&wishes, now);
         if self.learn_leases(leases, now) {
             self.ask_again();
         }
@@ -268,6 +270,7 @@ impl Agent {
         }
         let held = self.site.lose_all();
         (self.admitting, self.undecided, self.away.asked) = (0, 0, false);
+        self.forget_count();
         out.push(Action::Shared(SharedAction::Forget));
         self.end_leased_keeper();
         self.lose(&held, now, out);

@@ -353,7 +353,7 @@ impl Agent {
             self.site.outbox.wants_a_look();
         }
         match message {
-            Message::Hello(_) | Message::Members(_) | Message::Offer { .. } => {}
+            Message::Hello(_) | Message::Members(_) | Message::Offer { .. } | Message::Full(_) => {}
             Message::Differs(_) | Message::NameTaken { .. } => {}
             Message::Wishes(wishes) => self.on_wishes(&wishes, now, out),
             Message::Claim { call, site, claim } => self.on_claim_message(from, (site, call), *claim, out),
@@ -556,11 +556,21 @@ impl Agent {
     }
 
     /// What was taken of a host and is not asked for yet goes back into its queue.
-    fn put_back_all(&mut self, host: &Host, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn put_back_all(&mut self, host: &Host, now: Now, out: &mut Vec<Action>) {
         if let Some(index) = self.bench.find(host) {
             self.put_back(index, out);
             if self.is_at_rest(index) {
                 self.settle_in(index, now);
+            }
+        }
+    }
+
+    /// The same of hosts of which another site gives back what it has tried: how often is noted with what waits.
+    pub(super) fn put_back_tried(&mut self, found: &[Found], now: Now, out: &mut Vec<Action>) {
+        let was_tried = |found: &&Found| matches!(found.how, How::Returned { attempts: 1.., .. });
+        for found in found.iter().filter(was_tried) {
+            if let Some((host, _)) = identify(&found.url) {
+                self.put_back_all(&host, now, out);
             }
         }
     }
@@ -575,7 +585,7 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         if self.site.is_shared() {
-            return self.on_recorded_shared(now, out);
+            return self.on_recorded_shared(record, now, out);
         }
         match record {
             Record::Tokens(tokens) => {
@@ -628,14 +638,7 @@ impl Agent {
             Record::Moved { moved, .. } => {
                 moved.hosts.iter().for_each(|moved| self.put_back_all(&moved.host, now, out));
             }
-            Record::Arrived(arrived) => {
-                let was_tried = |found: &&Found| matches!(found.how, How::Returned { attempts: 1.., .. });
-                for found in arrived.found.iter().filter(was_tried) {
-                    if let Some((host, _)) = identify(&found.url) {
-                        self.put_back_all(&host, now, out);
-                    }
-                }
-            }
+            Record::Arrived(arrived) => self.put_back_tried(&arrived.found, now, out),
             _ => {}
         }
         match self.site.replies.remove(&ticket) {

@@ -412,6 +412,7 @@ impl Agent {
                 continue;
             }
             let index = self.bench.index(&name);
+            self.heed_new(index);
             let host = self.bench.host_mut(index);
             host.due += new;
             if matches!(host.place(), Place::Idle | Place::Waiting(Wait::Retry)) {
@@ -495,7 +496,7 @@ impl Agent {
         }
         if let Record::Arrived(arrived) = &record {
             self.heed_offers(arrived);
-            self.heed_returned(arrived);
+            self.heed_returned(&arrived.found);
         }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);

@@ -12,15 +12,20 @@
 
 use std::time::Duration;
 
+use super::site::{Peer, Site, WELL};
 use super::{Action, Admitted, Agent};
 use crate::federation::{SiteNumber, UrlsBySite};
 use crate::record::{Found, How, Record};
 use crate::settings::OutboxFull;
+use crate::site::{AgentId, Message};
 use crate::time::{Mono, Now};
 use crate::url::identify;
 
 /// How long after a count that is no more than an estimate the store counts again: it looks at every host.
 const COUNT_EVERY: Duration = Duration::from_secs(300);
+
+/// How long after a count a store that agents share counts again, when URLs wait by what the agent counts and no host has any.
+const DOUBT_EVERY: Duration = Duration::from_secs(60);
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -29,8 +34,12 @@ pub(super) struct Outgoing {
     waiting: Vec<u64>,
     /// Those that were taken since the store was asked to count, if it was and has not answered.
     taken_since: Option<Vec<u64>>,
+    /// Those that have come since then.
+    added_since: Vec<u64>,
     /// What waits is not known, or too high.
     is_rough: bool,
+    /// It may be too high by what came and went while a store that agents share counted.
+    has_drifted: bool,
     count_at: Mono,
     /// Sites for which an agent of ours has too much.
     full: Vec<bool>,
@@ -38,8 +47,9 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub(super) fn new(sites: usize) -> Outgoing {
-        let (waiting, full) = (vec![0; sites], vec![false; sites]);
-        Outgoing { waiting, taken_since: None, is_rough: true, count_at: Mono(0), full }
+        let (waiting, added_since, full) = (vec![0; sites], vec![0; sites], vec![false; sites]);
+        let (taken_since, is_rough, has_drifted, count_at) = (None, true, false, Mono(0));
+        Outgoing { waiting, taken_since, added_since, is_rough, has_drifted, count_at, full }
     }
 
     /// URLs that wait for a site.
@@ -54,6 +64,13 @@ impl Outgoing {
 
     fn add(&mut self, site: SiteNumber, urls: u64) {
         self.waiting[site.index()] += urls;
+        self.added_since[site.index()] += urls;
+    }
+
+    /// Whether the store is to count, where so many may wait at most. Where agents share one it counts while they go on, and so
+    /// what it says may be too high: again only if that matters.
+    fn wants_count(&self, max: u64) -> bool {
+        self.is_rough || self.has_drifted && self.waiting.iter().any(|waiting| *waiting >= max / 2)
     }
 
     fn take(&mut self, site: SiteNumber) {
@@ -62,6 +79,18 @@ impl Outgoing {
         if let Some(taken) = &mut self.taken_since {
             taken[at] += 1;
         }
+    }
+}
+
+impl Site {
+    /// Sites for which too much waits with other agents.
+    pub(super) fn full_elsewhere(&self, now: Mono) -> impl Iterator<Item = u16> {
+        let is_well = move |id: AgentId, peer: &Peer| match self.is_shared() {
+            true => peer.heard.is_some_and(|heard| now.since(heard) < WELL),
+            false => self.is_well(id, now),
+        };
+        let well = self.peers.iter().filter(move |(id, peer)| !peer.full.is_empty() && is_well(**id, peer));
+        well.flat_map(|(_, peer)| peer.full.iter().copied())
     }
 }
 
@@ -74,11 +103,44 @@ impl Agent {
             exchange.outgoing.add(site, *new);
         }
         // What has come or gone with partitions, or was done by two.
-        exchange.outgoing.is_rough |= admitted.moved != (0, 0);
+        exchange.outgoing.is_rough |= admitted.moved != (0, 0) && !self.site.is_shared();
+    }
+
+    /// Partitions have come or gone with what waits in them.
+    pub(super) fn outgoing_is_rough(&mut self) {
+        if let Some(exchange) = self.exchange.as_deref_mut() {
+            exchange.outgoing.is_rough = true;
+        }
+    }
+
+    /// The store that was asked to count will not say how many there are.
+    pub(super) fn forget_count(&mut self) {
+        if let Some(exchange) = self.exchange.as_deref_mut() {
+            (exchange.outgoing.taken_since, exchange.outgoing.is_rough) = (None, true);
+        }
+    }
+
+    /// Tells the other agents that share the store for which sites too much waits here. (Those that do not share one say so with
+    /// their beats.)
+    pub(super) fn tell_full(&mut self, out: &mut Vec<Action>) {
+        let full = self.full_sites();
+        if !full.is_empty() {
+            let others: Vec<AgentId> = self.site.others().collect();
+            others.into_iter().for_each(|other| self.send(other, Message::Full(full.clone()), out));
+        }
+    }
+
+    /// Another agent says so.
+    pub(super) fn on_full(&mut self, from: AgentId, sites: Vec<u16>, now: Now) {
+        if self.exchange.is_some() && self.site.members.get(from).is_some() {
+            let peer = self.site.peers.entry(from).or_default();
+            (peer.heard, peer.full) = (Some(now.mono), sites);
+        }
     }
 
     /// A record is durable.
     pub(super) fn count_outgoing_in(&mut self, record: &Record) {
+        let is_shared = self.site.is_shared();
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let (federation, outgoing) = (&exchange.federation, &mut exchange.outgoing);
         let site_of = |url: &str| identify(url).map(|(host, _)| federation.counted_for(&host));
@@ -88,8 +150,8 @@ impl Agent {
                     outgoing.take(site);
                 }
             }
-            // What of it is known here already, or is new, is known when the store has counted.
-            Record::Moved { .. } | Record::Arrived(_) => {
+            // What of it is known here already, or is new, is known when the store has counted. One that agents share says it.
+            Record::Moved { .. } | Record::Arrived(_) if !is_shared => {
                 let is_moved = |found: &&Found| {
                     matches!(record, Record::Moved { .. }) || matches!(found.how, How::Returned { .. })
                 };
@@ -106,12 +168,18 @@ impl Agent {
 
     /// Has the store count if that is due, and looks who has too much.
     pub(super) fn tend_outgoing(&mut self, now: Now, out: &mut Vec<Action>) {
+        let is_doubtful = self.is_queue_doubtful();
         let (max, site) = (self.settings.outbox_urls_max, &self.site);
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let outgoing = &mut exchange.outgoing;
-        if outgoing.is_rough && outgoing.taken_since.is_none() && now.mono >= outgoing.count_at {
+        let is_due = match is_doubtful {
+            true => now.mono + (COUNT_EVERY - DOUBT_EVERY) >= outgoing.count_at,
+            false => outgoing.wants_count(max) && now.mono >= outgoing.count_at,
+        };
+        if is_due && outgoing.taken_since.is_none() {
             outgoing.taken_since = Some(vec![0; outgoing.waiting.len()]);
-            outgoing.is_rough = false;
+            outgoing.added_since.fill(0);
+            (outgoing.is_rough, outgoing.has_drifted) = (false, false);
             outgoing.count_at = now.mono + COUNT_EVERY;
             out.push(Action::CountQueued(UrlsBySite::none(&exchange.federation)));
         }
@@ -126,11 +194,31 @@ impl Agent {
         }
     }
 
+    /// Whether URLs wait in a store that agents share by what this one counts, and nothing is to be done.
+    fn is_queue_doubtful(&mut self) -> bool {
+        let is_idle = self.flights.is_empty() && self.unsettled.is_empty() && self.bench.ready_len() == 0;
+        self.site.is_shared() && self.queue != 0 && is_idle && self.bench.next_alarm().is_none()
+    }
+
     /// The store has counted the URLs that wait.
     pub(super) fn on_counted_queued(&mut self, counted: &UrlsBySite) {
+        let is_shared = self.site.is_shared();
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
         let outgoing = &mut exchange.outgoing;
-        let taken = outgoing.taken_since.take().unwrap_or_default();
+        let Some(taken) = outgoing.taken_since.take() else { return };
+        if is_shared {
+            // Hosts were counted one after the other. What has gone since may have been counted or not.
+            for ((waiting, counted), added) in
+                outgoing.waiting.iter_mut().zip(counted.urls()).zip(&outgoing.added_since)
+            {
+                *waiting = counted + added;
+            }
+            outgoing.has_drifted = taken.iter().chain(&outgoing.added_since).any(|urls| *urls > 0);
+            if !outgoing.has_drifted {
+                self.queue = counted.urls().iter().sum::<u64>() as i64;
+            }
+            return;
+        }
         let waiting = outgoing.waiting.iter_mut().zip(counted.urls());
         for ((waiting, counted), taken) in waiting.zip(taken) {
             *waiting = counted.saturating_sub(taken);

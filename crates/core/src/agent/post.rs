@@ -138,6 +138,12 @@ impl Agent {
             }
         }
         shared.post.waiting = left;
+        if let Some(ours) = by_holder.get(&me) {
+            let ours: Vec<Found> = ours.iter().map(|(_, found)| found.clone()).collect();
+            self.heed_returned(&ours);
+            self.put_back_tried(&ours, now, out);
+        }
+        let Some(shared) = &mut self.site.shared else { return };
         let mut messages = Vec::new();
         for (to, found) in by_holder {
             shared.post.batches += 1;
@@ -172,6 +178,7 @@ impl Agent {
         from: AgentId,
         batch: (u64, u64),
         found: Vec<(u64, Found)>,
+        now: Now,
         out: &mut Vec<Action>,
     ) {
         let is_ours = |found: &Found| identify(&found.url).is_none_or(|(host, _)| self.site.is_ours(&host));
@@ -181,6 +188,8 @@ impl Agent {
         }
         let of_seeds: Vec<Found> = found.iter().map(|(_, found)| found.clone()).collect();
         self.widen_scope(&of_seeds);
+        self.heed_returned(&of_seeds);
+        self.put_back_tried(&of_seeds, now, out);
         let Some(shared) = &mut self.site.shared else { return };
         if !shared.post.offered.contains(&(from, batch)) && shared.post.offered.len() < WAITING_MAX {
             shared.post.offered.push((from, batch));

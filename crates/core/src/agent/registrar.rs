@@ -159,6 +159,15 @@ impl Agent {
         }
     }
 
+    /// Something new of a host waits. Where agents share a store nobody here knows whether its registrar has sent that, but the
+    /// store does.
+    pub(super) fn heed_new(&mut self, index: u32) {
+        if self.site.is_shared() {
+            let host = self.bench.host_mut(index);
+            host.is_offered = host.is_offered.filter(|is_offered| *is_offered);
+        }
+    }
+
     /// The registrar of a host says that it is not ours.
     pub(super) fn is_not_granted(&mut self, host: &Host, now: Now) {
         let Some(index) = self.bench.find(host) else { return };

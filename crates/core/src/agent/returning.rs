@@ -40,7 +40,7 @@ impl Agent {
     /// Begins, if the list is another than the last time.
     pub(super) fn begin_returning(&mut self, out: &mut Vec<Action>) {
         let Some(exchange) = self.exchange.as_deref_mut() else { return };
-        if exchange.returning.done_for == exchange.federation.version() {
+        if exchange.returning.done_for == exchange.federation.version() || self.site.is_shared() {
             return;
         }
         let is_any_gone = exchange.federation.gone().next().is_some();

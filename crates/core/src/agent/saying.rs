@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::shared::LEASE;
 use super::{Action, Agent, Everywhere, MayNotSay, canonical};
 use crate::federation::{Federation, Heard, Saying, Section, SiteEntry, SiteNumber};
 use crate::limits::MAP_TAKEN_BACK_MAX;
@@ -198,12 +199,28 @@ impl Agent {
 
     /// Whether all agents of the site are there and know what this one does.
     fn is_agreed(&self, now: Now) -> bool {
+        if let Some(shared) = &self.site.shared {
+            // Who has not read them for so long has no lease, and reads them when it joins again.
+            let since = shared.wishes_since.filter(|(digest, _)| *digest == self.site.wishes.digest());
+            return shared.is_valid() && since.is_some_and(|(_, at)| now.mono.since(at) >= LEASE * 2);
+        }
         let (me, digest) = (self.site.me(), Some(self.site.wishes.digest()));
         let knows = |id| {
             let said = self.site.peers.get(&id).and_then(|peer| peer.wishes);
             self.site.is_well(id, now.mono) && said == digest
         };
         self.site.members.present().all(|(id, _)| id == me || knows(id))
+    }
+
+    /// These are the wishes that the store has which agents share.
+    pub(super) fn note_kept_wishes(&mut self, wishes: &Wishes, now: Now) {
+        if self.exchange.is_some()
+            && let Some(shared) = &mut self.site.shared
+        {
+            let digest = wishes.digest();
+            let since = shared.wishes_since.filter(|(before, _)| *before == digest);
+            shared.wishes_since = since.or(Some((digest, now.mono)));
+        }
     }
 
     /// Tells other sites what they have not heard.

@@ -168,6 +168,8 @@ pub(super) struct Shared {
     pub(super) read_at: Option<Mono>,
     /// Of each agent the incarnation and number that it was last seen with, and since when.
     pub(super) watched: BTreeMap<AgentId, (u64, u64, Mono)>,
+    /// The digest of the wishes that are kept beside them, and since when it is that.
+    pub(super) wishes_since: Option<(u64, Mono)>,
     /// What the calendar of the site showed, and when that was heard.
     calendar: Option<(Wall, Mono)>,
     /// Partitions that are being taken over,
@@ -256,13 +258,17 @@ impl Agent {
         out: &mut Vec<Action>,
     ) {
         match message {
-            Message::Offer { batch, found } => self.on_offer(from, batch, found, out),
+            Message::Offer { batch, found } => self.on_offer(from, batch, found, now, out),
             Message::Delivered { batch } => self.on_accepted(from, batch, out),
             Message::AskRules { origin, url, hops } => self.on_ask_rules(from, origin, &url, hops, now, out),
             Message::Rules { origin, url, hops, result } => {
                 self.on_rules(&origin, &url, hops, *result, now, out);
             }
             Message::Turn(turn) => self.on_turn_message(from, turn, now, out),
+            Message::Claim { call, site, claim } => self.on_claim_message(from, (site, call), *claim, out),
+            Message::Release { call, release } => self.on_release(call, release, out),
+            Message::Used { site, addresses } => self.on_used(site, &addresses, now),
+            Message::Full(sites) => self.on_full(from, sites, now),
             // The others are for sites whose agents have stores of their own.
             _ => {}
         }
@@ -296,6 +302,14 @@ impl Agent {
         }
     }
 
+    /// What has become of a host is kept with it: nobody reads old records. What depends on that is done in its partition, too,
+    /// and so comes after it, or not at all.
+    fn keep_host(&mut self, host: &Host, now: Now, out: &mut Vec<Action>) {
+        if let Some(index) = self.bench.find(host) {
+            self.keep_shared(index, now, out);
+        }
+    }
+
     /// Seeds, unless there is nowhere to write them yet: then they wait.
     pub(super) fn may_write_seeds(&mut self, urls: Vec<Url>) -> Option<Vec<Url>> {
         match self.site.shared.as_mut().filter(|_| self.site.held.is_empty()) {
@@ -315,9 +329,25 @@ impl Agent {
     }
 
     /// A record is durable.
-    pub(super) fn on_recorded_shared(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn on_recorded_shared(&mut self, record: &Record, now: Now, out: &mut Vec<Action>) {
         if let Some(shared) = &mut self.site.shared {
             shared.post.wants_a_look();
+        }
+        match record {
+            Record::Claimed { host, version, memo } => {
+                self.host_is_claimed(host, *version, memo.as_deref(), now);
+                self.keep_host(host, now, out);
+            }
+            Record::Granted { host, version, to } => {
+                self.host_is_granted(host, *version, to, now);
+                self.keep_host(host, now, out);
+            }
+            // Another site may have done what is about to be asked for, or tried it.
+            Record::Moved { moved, .. } => {
+                moved.hosts.iter().for_each(|moved| self.put_back_all(&moved.host, now, out));
+            }
+            Record::Arrived(arrived) => self.put_back_tried(&arrived.found, now, out),
+            _ => {}
         }
         // If its partition was lost meanwhile, nothing more holds its host here.
         self.sweep_lost(now, out);

@@ -31,7 +31,7 @@ use crate::time::{Mono, Now};
 use crate::url::Host;
 
 /// A member that was heard of within this time is worth talking to. Nothing else depends on it.
-const WELL: Duration = Duration::from_secs(5);
+pub(super) const WELL: Duration = Duration::from_secs(5);
 /// What was not answered is said again after this.
 pub(super) const AGAIN: Duration = Duration::from_secs(2);
 
@@ -309,13 +309,6 @@ impl Site {
         }
         let heard = self.peers.get(&id).and_then(|peer| peer.heard);
         heard.is_some_and(|heard| now.since(heard) < WELL) && !self.members.is_gone(id)
-    }
-
-    /// Sites for which too much waits with other agents.
-    pub(super) fn full_elsewhere(&self, now: Mono) -> impl Iterator<Item = u16> {
-        let well =
-            self.peers.iter().filter(move |(id, peer)| !peer.full.is_empty() && self.is_well(**id, now));
-        well.flat_map(|(_, peer)| peer.full.iter().copied())
     }
 
     pub(super) fn is_gone(&self, id: AgentId) -> bool {

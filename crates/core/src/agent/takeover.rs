@@ -10,6 +10,7 @@ use super::lease::SOON;
 use super::shared::SharedAction;
 use super::site::Site;
 use super::{Action, Agent, Stored, Ticket};
+use crate::assign::partition_of;
 use crate::frontier::Place;
 use crate::limits::HANDOVER_PARTITIONS_MAX;
 use crate::record::{Outcome, Record};
@@ -83,6 +84,7 @@ impl Agent {
         }
         self.site.thaw(partitions);
         self.learn_stored(stored);
+        self.outgoing_is_rough();
         // Something of their hosts may be due, and something may be on its way to others.
         self.away.want();
         if let Some(shared) = &mut self.site.shared {
@@ -173,6 +175,7 @@ impl Agent {
         shared.next_beat = shared.next_beat.min(now.mono + SOON);
         self.site.let_go(partitions);
         self.learn_stored(stored);
+        self.outgoing_is_rough();
         self.begin_letting(now);
     }
 
@@ -207,6 +210,8 @@ impl Agent {
         if let Some(shared) = &mut self.site.shared {
             shared.has_lost = true;
         }
+        self.forget_claims(|host| partitions.contains(partition_of(host)));
+        self.outgoing_is_rough();
         self.sweep_lost(now, out);
     }
 
@@ -253,6 +258,14 @@ impl Agent {
             && let Some(shared) = &mut self.site.shared
         {
             shared.seeds.extend(found.iter().filter_map(|found| Url::parse(&found.url).ok()));
+        }
+        match record {
+            Record::Claimed { host, .. } => self.forget_claims(|other| other == host),
+            // Then the other site has to say it again.
+            Record::Moved { moved, .. } => {
+                self.forget_claims(|other| moved.hosts.iter().any(|moved| moved.host == *other));
+            }
+            _ => {}
         }
         if let Some(index) = of {
             self.bench.host_mut(index).held -= 1;

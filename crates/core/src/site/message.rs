@@ -164,6 +164,9 @@ pub enum Message {
         /// What is known of the host; nothing if that cannot be said now.
         release: Option<Box<Release>>,
     },
+    /// Among agents that share a store: sites of the federation, by their place in the list, for which too much waits with the
+    /// sender.
+    Full(Vec<u16>),
 }
 
 /// What agents tell each other about addresses: whose turn it is there, and what is known of them.

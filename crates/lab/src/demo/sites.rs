@@ -52,6 +52,7 @@ pub fn demo(out: Option<&Path>, display: Kind) -> anyhow::Result<SitesDemo> {
         pinned: &pinned(&web),
         at: None,
         shape: Shape::Federation,
+        store: None,
         way: &|from, to| Way {
             round_trip: Duration::from_millis(ROUND_TRIPS_MS[from][to]),
             bytes_per_s: BYTES_PER_S,

@@ -46,6 +46,8 @@ pub(crate) struct SitesPlan<'a> {
     pub(crate) at: Option<&'a [(f64, f64)]>,
     /// What they are together.
     pub(crate) shape: Shape,
+    /// The servers of a cluster in which each of them has a store that its agents share, if they do.
+    pub(crate) store: Option<&'a [String]>,
     /// What the way between two sites is like.
     pub(crate) way: &'a dyn Fn(usize, usize) -> Way,
 }
@@ -78,9 +80,13 @@ impl Sites {
             fs::create_dir_all(&dir)?;
             let list = dir.join("federation.toml");
             let bind = asker(index as u32);
+            let store = plan
+                .store
+                .map(|nodes| format!("store = \"redis://{}\"\nstore-name = {name:?}\n", nodes.join(",")));
             let settings = format!(
-                "{}scope = \"any\"\nfederation = {list:?}\nbind-address = \"{bind}\"\n",
-                plan.settings
+                "{}{}scope = \"any\"\nfederation = {list:?}\nbind-address = \"{bind}\"\n",
+                plan.settings,
+                store.unwrap_or_default()
             );
             let seeds = if index == 0 { web.seeds() } else { Vec::new() };
             let count = (plan.agents, plan.agents);

@@ -131,6 +131,12 @@ pub(super) fn compare(url: &str, fate: Fate, outcome: &Outcome) -> Result<(), St
     if right { Ok(()) } else { Err(format!("{url} should be {fate:?} and is {outcome:?}")) }
 }
 
+/// What several stores know of a URL, those that know it.
+pub(super) fn states(stores: &mut [impl Store], url: &str) -> Result<Vec<KnownState>, String> {
+    let states: Result<Vec<_>, String> = stores.iter_mut().map(|store| state(store, url)).collect();
+    Ok(states?.into_iter().flatten().collect())
+}
+
 pub(super) fn state(store: &mut impl Store, url: &str) -> Result<Option<KnownState>, String> {
     state_of(store, &parsed(url)?)
 }

@@ -25,6 +25,7 @@ mod random;
 mod servers;
 mod shared;
 mod site;
+mod sites;
 mod trace;
 mod wakes;
 mod web;
@@ -160,10 +161,17 @@ pub enum SharedBug {
     ForgetsDelays,
     /// Whoever asks another agent for its turn at an address has it.
     IgnoresKeepers,
+    /// In a federation: whoever does not answer has taken what was sent.
+    TrustsSilence,
+    /// In a federation: a host that another site claims is given away without its URLs that are done.
+    ReleasesWithoutSeen,
 }
 
 impl SharedBug {
-    /// All of them.
+    /// Those of federations.
+    pub const OF_FEDERATIONS: [SharedBug; 2] = [SharedBug::TrustsSilence, SharedBug::ReleasesWithoutSeen];
+
+    /// Those of single sites.
     pub const ALL: [SharedBug; 5] = [
         SharedBug::NoFencing,
         SharedBug::AcknowledgesBeforeTheReplica,
@@ -323,6 +331,23 @@ pub const SHARED_STATES: [&str; 16] = [
     "wake-up after the lease",
 ];
 
+/// The same for federations of such sites, beside these.
+pub const SHARED_FEDERATION_STATES: [&str; 13] = [
+    "a batch for another site",
+    "a batch that was not taken",
+    "a batch that was sent again",
+    "a claim passed on to another agent",
+    "a claim that was not answered",
+    "a host claimed from another site",
+    "a host granted to the nearest site",
+    "an address that another site uses",
+    "another list of sites",
+    "killed with URLs on their way to another site",
+    "pages that wait for room on the way to another site",
+    "rules had from a host of another site",
+    "something said to all sites",
+];
+
 /// In how many runs each of them must be reached.
 pub const STATES_WITHIN: u64 = 1_000;
 
@@ -376,17 +401,35 @@ pub fn run_site_broken(seed: u64, bug: SiteBug) -> Result<Report, Violation> {
 
 /// Runs one seed of a site that shares a store.
 pub fn run_shared(seed: u64) -> Result<Report, Violation> {
-    shared::run(seed, None, Trace::default())
+    shared::run(seed, None, false, Trace::default())
 }
 
 /// Runs one seed of a site that shares a store and tells of every event and action, with its time in seconds.
 pub fn run_shared_traced(seed: u64, reader: &mut dyn FnMut(f64, &str)) -> Result<Report, Violation> {
-    shared::run(seed, None, Trace::read_by(reader))
+    shared::run(seed, None, false, Trace::read_by(reader))
 }
 
 /// Runs one seed of a site that shares a store, and of which something is broken.
 pub fn run_shared_broken(seed: u64, bug: SharedBug) -> Result<Report, Violation> {
-    shared::run(seed, Some(bug), Trace::default())
+    shared::run(seed, Some(bug), false, Trace::default())
+}
+
+/// Runs one seed of a federation of sites that share a store each.
+pub fn run_shared_federation(seed: u64) -> Result<Report, Violation> {
+    shared::run(seed, None, true, Trace::default())
+}
+
+/// Runs one seed of a federation of sites that share a store each and tells of every event and action, with its time in seconds.
+pub fn run_shared_federation_traced(
+    seed: u64,
+    reader: &mut dyn FnMut(f64, &str),
+) -> Result<Report, Violation> {
+    shared::run(seed, None, true, Trace::read_by(reader))
+}
+
+/// Runs one seed of a federation of sites that share a store each, and of which something is broken.
+pub fn run_shared_federation_broken(seed: u64, bug: SharedBug) -> Result<Report, Violation> {
+    shared::run(seed, Some(bug), true, Trace::default())
 }
 
 /// Runs many seeds, `jobs` at a time, each alone on its thread. Whatever `jobs` is, the summary is the same: outcomes are taken

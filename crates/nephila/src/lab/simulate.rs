@@ -14,7 +14,10 @@ pub(super) fn run(matches: &ArgMatches) -> Ended {
     let first: u64 = number(matches, "seed", 0)?;
     let seeds: u64 = number(matches, "seeds", 1)?;
     type Run = fn(u64) -> Result<sim::Report, sim::Violation>;
-    let (run, traced, states): (Run, Traced, &[&str]) = if matches.get_flag("federation") {
+    let is_federation = matches.get_flag("federation");
+    let (run, traced, states): (Run, Traced, &[&str]) = if is_federation && matches.get_flag("shared") {
+        (sim::run_shared_federation, sim::run_shared_federation_traced, &sim::SHARED_FEDERATION_STATES)
+    } else if is_federation {
         (sim::run_federation, sim::run_federation_traced, &sim::FEDERATION_STATES)
     } else if matches.get_flag("shared") {
         (sim::run_shared, sim::run_shared_traced, &sim::SHARED_STATES)

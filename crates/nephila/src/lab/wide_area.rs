@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Command};
 use nephila_lab::experiment::FederationOptions;
 
-use super::{experiment_command, flag, number, option};
+use super::{experiment_command, flag, number, option, shares_store, store_option};
 use crate::exit::Failure;
 
 pub(super) fn command() -> Command {
@@ -18,6 +18,7 @@ pub(super) fn command() -> Command {
     .arg(option("agents", "N", "Agents of each [default: 1]"))
     .arg(option("hosts", "N", "Hosts of the web [default: 1000]"))
     .arg(option("pages", "N", "Pages of each, on average [default: 40]"))
+    .arg(store_option())
     .arg(option("round-trip", "MS", "From one site to another and back, in milliseconds [default: 80]"))
     .arg(option("loss", "PART", "Which part of the packets is lost beneath TCP; takes root [default: 0]"))
     .arg(option("jitter", "MS", "How late each packet is at most; takes root [default: 0]"))
@@ -66,6 +67,7 @@ pub(super) fn options(matches: &ArgMatches, seed: u64) -> Result<FederationOptio
         seed,
         sites: number(matches, "sites", default.sites)?,
         agents: number(matches, "agents", default.agents)?,
+        shares_store: shares_store(matches),
         hosts: number(matches, "hosts", default.hosts)?,
         pages: number(matches, "pages", default.pages)?,
         round_trip: ms("round-trip", default.round_trip)?,

@@ -55,6 +55,13 @@ pub enum FederationError {
         .0.display()
     )]
     NoPlaces(PathBuf),
+    /// A site is gone by the list, and this agent shares its store with others.
+    #[error(
+        "{} says that a site is gone: agents that share a store cannot find again what that had been given yet, so leave the \
+         `gone` line out, and what waits for that site goes on waiting (docs/federation.md)",
+        .0.display()
+    )]
+    GoneAndShared(PathBuf),
     /// This site is not in it.
     #[error("{path} does not list the site {site}, which this agent's certificate names", path = .0.display(), site = .1)]
     NotListed(PathBuf, Name),
@@ -130,6 +137,9 @@ impl Config {
         if file.federation.goes_by_place() && self.site.geoip.is_none() {
             return Err(FederationError::NoPlaces(file.path));
         }
+        if self.shares_store() && file.federation.gone().next().is_some() {
+            return Err(FederationError::GoneAndShared(file.path));
+        }
         Ok(Some(file))
     }
 }
@@ -186,15 +196,24 @@ impl FederationFile {
         Ok(())
     }
 
+    /// The list as it is written.
+    pub(crate) fn text(&self) -> Result<String, FederationError> {
+        read_text(&self.path)
+    }
+
     /// Reads a list, as seen by any of its sites.
     fn read_as_any(path: &Path) -> Result<Federation, FederationError> {
-        let text = read_text(path)?;
+        FederationFile::parse_as_any(&read_text(path)?, path)
+    }
+
+    /// The same of a text that was read there.
+    pub(crate) fn parse_as_any(text: &str, path: &Path) -> Result<Federation, FederationError> {
         let wrong = |why: String| FederationError::NotAList(path.to_owned(), why);
-        let written: Written = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let written: Written = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let present = written.site.iter().find(|site| !written.gone.contains(&site.name));
         let present = present.ok_or_else(|| wrong("it lists no site".to_owned()))?;
         let me: Name = present.name.parse().map_err(|error| wrong(format!("{error}")))?;
-        Ok(FederationFile::parse(&text, path, &me)?.federation)
+        Ok(FederationFile::parse(text, path, &me)?.federation)
     }
 
     /// Has a list say that a site is lost for good, in its next version. Says which version that is.

@@ -71,9 +71,6 @@ impl Config {
         if self.site.gateway.is_some() && self.site.federation.is_none() {
             mistakes.add("gateway: other sites are listened to in a federation: name the list of its sites with `federation`");
         }
-        if self.site.federation.is_some() && self.shares_store() {
-            mistakes.add("federation: agents that share a store cannot be in a federation yet: leave `store` out, or `federation`");
-        }
         self.site.store.check(mistakes);
     }
 

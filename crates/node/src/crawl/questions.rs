@@ -53,6 +53,7 @@ impl Question {
     fn host(&self) -> Option<Host> {
         match &self.ask {
             Ask::Why { url } => url::parse_seed(url).ok().map(|url| Host::of(&url)),
+            Ask::Host { name } => Host::parse(name),
             _ => None,
         }
     }

@@ -56,9 +56,23 @@ impl Gathered {
                 let store = RedisStore::open_to_read(&RedisOptions { partitions: held, ..options.clone() })?;
                 Ok(Gathered::counted(store.totals()))
             }
-            // One host is what other sites ask about, and there are none.
-            Ask::Had { .. } | Ask::Read { .. } | Ask::Host { .. } => Ok(Gathered::default()),
+            Ask::Host { name } => match Host::parse(name) {
+                Some(host) => Gathered::of_host(options, &host),
+                None => Ok(Gathered::default()),
+            },
+            Ask::Had { .. } | Ask::Read { .. } => Ok(Gathered::default()),
         }
+    }
+
+    fn of_host(options: &RedisOptions, host: &Host) -> Result<Gathered> {
+        let partition = partition_of(host);
+        let mut store =
+            RedisStore::open_to_read(&RedisOptions { partitions: vec![partition], ..options.clone() })?;
+        let mut gathered = Gathered::default();
+        if store.holds(partition) {
+            gathered.host = store.host(host)?;
+        }
+        Ok(gathered)
     }
 
     fn about(options: &RedisOptions, url: &Url, mut places: Vec<u64>) -> Result<Gathered> {

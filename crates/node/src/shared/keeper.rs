@@ -6,15 +6,18 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
-use nephila_core::agent::{Action, Admitted, Due, Event, SharedAction, SharedEvent, Stored, Ticket, Visited};
+use nephila_core::agent::{
+    Action, Admitted, Cursor, Due, Event, SharedAction, SharedEvent, Stored, Ticket, Visited,
+};
 use nephila_core::assign::{PARTITIONS, partition_of};
+use nephila_core::federation::UrlsBySite;
 use nephila_core::frontier::HostMemo;
 use nephila_core::record::{Found, Record, RobotsOutcome};
-use nephila_core::site::{AgentId, Partitions};
+use nephila_core::site::{AgentId, Moved, Partitions};
 use nephila_core::time::Wall;
 use nephila_core::url::{Host, identify};
 use nephila_store::redis::{Reached, RedisOptions, RedisStore};
-use nephila_store::{Error, Result, Store};
+use nephila_store::{Error, Exported, Result, Store};
 
 /// Records that are written together.
 const RECORDS_MAX: usize = 128;
@@ -40,6 +43,8 @@ pub enum Task {
     TakeElsewhere { max: usize },
     Offer { from: AgentId, batch: (u64, u64), found: Vec<(u64, Found)>, is_offered: bool },
     Acknowledge { places: Vec<u64> },
+    ExportHost { call: u64, host: Host, from: Option<Cursor> },
+    CountQueued { counted: UrlsBySite, at: (u16, u64) },
 }
 
 impl Task {
@@ -67,6 +72,8 @@ impl Task {
             }
             Action::Shared(SharedAction::Acknowledge { places }) => Task::Acknowledge { places },
             Action::Shared(SharedAction::Mark { host }) => Task::Mark { host },
+            Action::ExportHost { call, host, from } => Task::ExportHost { call, host, from },
+            Action::CountQueued(counted) => Task::CountQueued { counted, at: (0, 0) },
             other => return Err(Box::new(other)),
         })
     }
@@ -82,6 +89,8 @@ impl Task {
                     }
                     Record::Robots(robots) => Some(robots.origin.host.clone()),
                     Record::Host(host) => Some(host.host.clone()),
+                    Record::Claimed { host, .. } | Record::Granted { host, .. } => Some(host.clone()),
+                    Record::Moved { moved, .. } => moved.hosts.first().map(|moved| moved.host.clone()),
                     _ => None,
                 };
                 host.map(|host| partition_of(&host))
@@ -89,6 +98,7 @@ impl Task {
             Task::Take { host, .. }
             | Task::PutBack { host, .. }
             | Task::Keep { host, .. }
+            | Task::ExportHost { host, .. }
             | Task::Mark { host } => Some(partition_of(host)),
             Task::Recall { place, .. } => Some(partition_of_place(*place)),
             Task::TakeOver { partitions, .. } | Task::LetGo { partitions, .. } => partitions.first().copied(),
@@ -261,7 +271,7 @@ impl Keeper {
                     {
                         pass_by_waiting(visited, left, &self.unconfirmed, *now);
                     }
-                    if matches!(task, Task::Take { .. } | Task::Mark { .. }) {
+                    if matches!(task, Task::Take { .. } | Task::Mark { .. } | Task::ExportHost { .. }) {
                         taking.push(task);
                     }
                     return true;
@@ -409,9 +419,21 @@ impl Keeper {
 
     /// What was to be done in a partition that is not ours.
     fn drop_task(&mut self, task: Task) {
-        if let Task::Write { ticket, record } = task {
-            self.refuse(ticket, record);
+        match task {
+            Task::Write { ticket, record } => self.refuse(ticket, record),
+            // Whoever asks hears that it cannot be said.
+            Task::ExportHost { call, .. } => self.say_exported(call, None),
+            _ => {}
         }
+    }
+
+    fn say_exported(&mut self, call: u64, exported: Option<Exported>) {
+        let (moved, next, decided) = match (exported, &mut self.store) {
+            (Some(exported), _) => (exported.moved, exported.next, exported.decided),
+            (None, Some(store)) => (Moved::default(), None, store.news()),
+            (None, None) => Default::default(),
+        };
+        self.said.push(Event::ExportedHost { call, moved, next, decided: Box::new(decided) });
     }
 
     /// Says what has become durable, of what was written, taken and marked.
@@ -454,6 +476,18 @@ impl Keeper {
             match waits(host) {
                 true => self.tasks.push_back(task),
                 false => self.said.push(Event::Shared(SharedEvent::Marked { host: host.clone() })),
+            }
+            return;
+        }
+        if let Task::ExportHost { call, host, from } = &task {
+            // As long as that was not confirmed, another may have the host already, and know more of it.
+            let told = match (waits(host), &mut self.store) {
+                (false, Some(store)) => store.export_host(host, from.as_ref()).ok(),
+                _ => None,
+            };
+            match told {
+                Some(exported) => self.say_exported(*call, Some(exported)),
+                None => self.tasks.push_back(task),
             }
             return;
         }
@@ -536,6 +570,17 @@ impl Keeper {
                 let (from, batch) = (*from, *batch);
                 said.push(Event::Shared(SharedEvent::Offered { from, batch, admitted }));
             }
+            Task::ExportHost { host, .. } => store.touch(partition_of(host))?,
+            Task::CountQueued { counted, at } => {
+                if let Some(next) = store.count_queued(*at, &mut |host, urls| counted.add(host, urls))? {
+                    *at = next;
+                    return Err(Error::Unavailable { what: "not all is counted", seconds: 0 });
+                }
+                add_untold(counted, written);
+                // What was decided before is in the counts.
+                let (counted, decided) = (counted.clone(), store.news());
+                said.push(Event::CountedQueued { counted, decided });
+            }
             // What fails here is kept by the store.
             Task::Acknowledge { places } => store.acknowledge(places.drain(..))?,
         }
@@ -552,6 +597,18 @@ fn stored(store: &RedisStore, written: &VecDeque<(Ticket, u64, Box<Record>)>) ->
     let untold = written.iter().filter(|(_, _, record)| is_final(record)).count() as u64;
     let stored = store.stored();
     Stored { queued: stored.queued + untold, ..stored }
+}
+
+/// What is done and the agent has not been told of yet it will count off then.
+fn add_untold(counted: &mut UrlsBySite, written: &VecDeque<(Ticket, u64, Box<Record>)>) {
+    for (_, _, record) in written {
+        if let Record::Settled(settled) = &**record
+            && settled.outcome.is_final()
+            && let Some((host, _)) = identify(&settled.url)
+        {
+            counted.add(&host, 1);
+        }
+    }
 }
 
 /// Offers what others have found. Says what was decided, unless it is not of our partitions, and whether that is all and durable.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::{HashMap, HashSet};
-use nephila_core::record::Found;
+use nephila_core::record::{Found, How};
 use nephila_core::url::{Host, identify};
 use redis::{Value, cmd};
 
@@ -56,6 +56,10 @@ struct Deciding {
     changed: HashMap<[u8; 12], Seen>,
     /// to the ends of queues,
     queued: Vec<(u8, u32, Vec<u8>)>,
+    /// to those that come back,
+    back: Vec<Vec<u8>>,
+    /// which were read, if some may have been tried elsewhere,
+    front: Vec<Entry>,
     /// and to what limits keep out.
     kept_out: Vec<(u32, Vec<u8>)>,
     plan: Plan,
@@ -136,6 +140,12 @@ impl RedisStore {
             if unserved.contains(host) {
                 continue;
             }
+            if offers.iter().any(|offer| returned(&offer.found).is_some_and(|attempts| attempts > 0)) {
+                match self.read_back(host, deciding) {
+                    Err(Error::Unavailable { .. }) => drop(unserved.insert(host.clone())),
+                    read => read?,
+                }
+            }
             with(deciding);
             let new = offers.iter().filter(|offer| !deciding.seen.contains_key(&offer.print)).count();
             match self.make_room(host, &mut deciding.record, new as u64) {
@@ -188,6 +198,8 @@ impl RedisStore {
                 seen: HashMap::new(),
                 changed: HashMap::new(),
                 queued: Vec::new(),
+                back: Vec::new(),
+                front: Vec::new(),
                 kept_out: Vec::new(),
                 plan: Plan::default(),
             });
@@ -211,6 +223,18 @@ impl RedisStore {
         let depth = offer.found.depth;
         match deciding.seen.get(&offer.print).copied() {
             None => return self.decide_new(deciding, offer),
+            Some(Seen::Sent(_)) => {
+                if let Some(attempts) = returned(&offer.found) {
+                    return self.take_from_other_site(deciding, offer, attempts);
+                }
+            }
+            Some(Seen::Queued { depth: before, .. }) if returned(&offer.found).is_some_and(|of| of > 0) => {
+                deciding.bring_back(offer, depth.min(before))?;
+            }
+            Some(Seen::Out { .. } | Seen::Tried(_)) if returned(&offer.found).is_some_and(|of| of > 0) => {
+                let attempts = returned(&offer.found).unwrap_or_default();
+                self.was_tried(deciding, &offer.print, attempts)?;
+            }
             Some(Seen::Queued { depth: before, .. }) if depth < before => deciding.enqueue(offer)?,
             Some(Seen::Out { depth: before }) if depth < before => {
                 deciding.see(offer.print, Seen::Out { depth });
@@ -222,6 +246,53 @@ impl RedisStore {
         }
         self.said.known += 1;
         Ok(())
+    }
+
+    /// Reads those that come back, at once or later.
+    fn read_back(&mut self, host: &Host, deciding: &mut Deciding) -> Result<()> {
+        deciding.front = self.front(host, &deciding.record)?;
+        for leaf in &deciding.record.deferred {
+            let entries = self.leaf(host, leaf.number, &deciding.plan)?;
+            deciding.plan.leaves.insert(leaf.number, entries);
+        }
+        Ok(())
+    }
+
+    /// One that comes back was tried so often elsewhere.
+    fn was_tried(&mut self, deciding: &mut Deciding, print: &[u8; 12], attempts: u8) -> Result<()> {
+        let is_it = |entry: &Entry| {
+            entry.attempts < attempts && entry.fingerprint().is_ok_and(|other| other == *print)
+        };
+        let Deciding { host, record, plan, front, .. } = deciding;
+        if let Some(entry) = front.iter_mut().find(|entry| is_it(entry)) {
+            let key = self.keys.front(host);
+            plan.add("LREM", key.clone(), 2, vec![b"1".to_vec(), pack(entry)?]);
+            entry.attempts = attempts;
+            plan.push(key, vec![pack(entry)?]);
+            return Ok(());
+        }
+        let mut leaves: Vec<(u32, Vec<(u64, Entry)>)> =
+            plan.leaves.iter().map(|(number, entries)| (*number, entries.clone())).collect();
+        for (number, entries) in &mut leaves {
+            if let Some((_, entry)) = entries.iter_mut().find(|(_, entry)| is_it(entry)) {
+                entry.attempts = attempts;
+                return self.plan_leaf(host, record, *number, entries, plan);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was given away comes back, not tried or so often.
+    fn take_from_other_site(&mut self, deciding: &mut Deciding, offer: &Offer, attempts: u8) -> Result<()> {
+        deciding.record.settled = deciding.record.settled.saturating_sub(1);
+        deciding.plan.removed.settled += 1;
+        // It was known.
+        self.said.moved.0 -= 1;
+        self.tell_new(&offer.host);
+        match attempts {
+            0 => deciding.enqueue(offer),
+            _ => deciding.bring_back(offer, offer.found.depth),
+        }
     }
 
     fn decide_new(&mut self, deciding: &mut Deciding, offer: &Offer) -> Result<()> {
@@ -304,7 +375,7 @@ impl RedisStore {
     }
 
     fn commit_decided(&mut self, deciding: Deciding) -> Result<()> {
-        let Deciding { host, record, changed, queued, kept_out, mut plan, .. } = deciding;
+        let Deciding { host, record, changed, queued, back, kept_out, mut plan, .. } = deciding;
         if changed.is_empty() && kept_out.is_empty() && plan.words() == 0 {
             return Ok(());
         }
@@ -326,6 +397,7 @@ impl RedisStore {
         for (key, entries) in by_chunk {
             plan.push(key, entries);
         }
+        plan.push(self.keys.front(&host), back);
         let number = partition_of(&host);
         // The record may have become that of a host that is not new any more.
         let is_new = self.hosts.get(&host).is_none_or(|record| record.is_new);
@@ -476,10 +548,24 @@ impl RedisStore {
     }
 }
 
+/// How often a URL was tried that another site gives back.
+fn returned(found: &Found) -> Option<u8> {
+    if let How::Returned { attempts, .. } = found.how { Some(attempts) } else { None }
+}
+
 impl Deciding {
     fn see(&mut self, print: [u8; 12], seen: Seen) {
         self.seen.insert(print, seen);
         self.changed.insert(print, seen);
+    }
+
+    /// To those that come back: it is not one that nobody has tried.
+    fn bring_back(&mut self, offer: &Offer, depth: u16) -> Result<()> {
+        let found = Found { depth, ..offer.found.clone() };
+        self.record.front += 1;
+        self.back.push(pack(&Entry::new(&found, offer.place))?);
+        self.see(offer.print, Seen::Out { depth });
+        Ok(())
     }
 
     /// To the end of the queue of its depth.

@@ -7,6 +7,7 @@ use nephila_core::time::Wall;
 use nephila_core::url::{Fingerprint, Host, Url};
 use redis::{Value, cmd};
 
+use super::commit::Plan;
 use super::copying::seen_in;
 use super::values::{CHUNK_ENTRIES, Entry, HostRecord, Seen, all_bytes, bytes, class_of, senseless, unpack};
 use super::{RedisStore, partition_of};
@@ -22,9 +23,10 @@ impl RedisStore {
         let record = self.loaded(&host)?;
         let (seen, taken) = self.seen_and_taken(&host, &record, &print)?;
         let is_taken = taken.is_some();
+        let mut not_before = None;
         let entry = match seen {
             None => return Ok(None),
-            Some(Seen::Tried(place) | Seen::Done(place)) => {
+            Some(Seen::Tried(place) | Seen::Done(place) | Seen::Sent(place)) => {
                 return self.look_back_at(place, is_taken, &print).map(Some);
             }
             Some(Seen::Queued { depth, chunk }) => {
@@ -34,18 +36,46 @@ impl RedisStore {
             }
             Some(Seen::Out { .. }) => match self.found_nearer(&host, &record, &print)?.or(taken) {
                 Some(entry) => Some(entry),
-                None => {
-                    let key = self.keys.front(&host);
-                    let entries =
-                        self.range(&host, &key, 0, usize::try_from(record.front).unwrap_or(1).max(1))?;
-                    entries.into_iter().find(|entry| is_of(entry, &print))
-                }
+                None => self.find_waiting(&host, &record, &print)?.map(|(entry, time)| {
+                    not_before = time;
+                    entry
+                }),
             },
         };
         let entry = entry.ok_or_else(|| senseless("a URL is not where it should be"))?;
-        let state = if is_taken { KnownState::Taken } else { KnownState::Queued };
+        let state = match not_before {
+            _ if is_taken => KnownState::Taken,
+            None if entry.attempts == 0 => KnownState::Queued,
+            // Another site tried it.
+            not_before => KnownState::Retry {
+                not_before: not_before.unwrap_or_default(),
+                attempts: entry.attempts,
+                last: None,
+            },
+        };
         let via = self.page(entry.found_in)?;
         Ok(Some((Known { found: entry.found(), via, state, cash: None }, None)))
+    }
+
+    /// A URL among those that come back, and when it may be tried again, if that is said.
+    fn find_waiting(
+        &mut self,
+        host: &Host,
+        record: &HostRecord,
+        print: &[u8; 12],
+    ) -> Result<Option<(Entry, Option<Wall>)>> {
+        let key = self.keys.front(host);
+        let entries = self.range(host, &key, 0, usize::try_from(record.front).unwrap_or(1).max(1))?;
+        if let Some(entry) = entries.into_iter().find(|entry| is_of(entry, print)) {
+            return Ok(Some((entry, None)));
+        }
+        for leaf in &record.deferred {
+            let entries = self.leaf(host, leaf.number, &Plan::default())?;
+            if let Some((time, entry)) = entries.into_iter().find(|(_, entry)| is_of(entry, print)) {
+                return Ok(Some((entry, Some(Wall(time)))));
+            }
+        }
+        Ok(None)
     }
 
     /// Where a URL was found nearer while it was under way.
@@ -148,6 +178,28 @@ impl RedisStore {
             }
         }
         Ok(())
+    }
+
+    /// Passes on how many URLs of each host are not settled, of so many hosts from a partition and a host of it on. Says where to
+    /// go on, unless that is all.
+    pub fn count_queued(
+        &mut self,
+        mut at: (u16, u64),
+        each: &mut dyn FnMut(&Host, u64),
+    ) -> Result<Option<(u16, u64)>> {
+        let mut room = LOOKED_AT_MAX;
+        while room > 0 {
+            let mut with_hosts = self.partitions.range(at.0..).filter(|(_, held)| held.sums.names > 0);
+            let Some(partition) = with_hosts.next().map(|(number, _)| *number) else { return Ok(None) };
+            let from = if partition == at.0 { at.1 } else { 0 };
+            let names = self.names_from(partition, from, room)?;
+            at = if names.is_empty() { (partition + 1, 0) } else { (partition, from + names.len() as u64) };
+            room -= names.len();
+            for (host, record) in self.look_at(partition, names)? {
+                each(&host, record.known.saturating_sub(record.settled));
+            }
+        }
+        Ok(Some(at))
     }
 
     /// Goes on with the round. What was met before an error is met again.

@@ -17,9 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::commit::Plan;
 use super::keys::bucket_of;
 use super::leases::TAG;
-use super::values::{
-    CHUNK_ENTRIES, Entry, HostRecord, Limit, Seen, all_bytes, bytes, fields, pack, place_of, unpack,
-};
+use super::values::{CHUNK_ENTRIES, Entry, HostRecord, Limit, Seen, all_bytes, bytes, fields, pack, unpack};
 use super::{RedisOptions, RedisStore, partition_of};
 use crate::copy::PIECES_MAX;
 use crate::{Error, Piece, Result, Store, StoreLimits};
@@ -140,7 +138,7 @@ impl RedisStore {
             let answer = self.cluster.get_mut().read([(number, get)])?.pop().unwrap_or(Value::Nil);
             let mut tried = Vec::new();
             for (print, seen) in fields(answer)? {
-                if let (Ok(print), Seen::Tried(place) | Seen::Done(place)) =
+                if let (Ok(print), Seen::Tried(place) | Seen::Done(place) | Seen::Sent(place)) =
                     (print.try_into(), unpack(&seen)?)
                 {
                     tried.push((print, place));
@@ -159,6 +157,13 @@ impl RedisStore {
         }
         for from in (0..record.front as usize).step_by(CHUNK_ENTRIES) {
             let entries = self.range(host, &self.keys.front(host), from, CHUNK_ENTRIES)?;
+            let is_untried = |_: &Entry, seen| matches!(seen, Some(Seen::Out { .. }));
+            self.pieces_of_waiting(host, &record, entries, &is_untried, each)?;
+        }
+        // What other sites have tried may wait for a time. That, and how often it was tried, does not come along.
+        for leaf in &record.deferred {
+            let entries = self.leaf(host, leaf.number, &Plan::default())?;
+            let entries = entries.into_iter().map(|(_, entry)| entry).collect();
             let is_untried = |_: &Entry, seen| matches!(seen, Some(Seen::Out { .. }));
             self.pieces_of_waiting(host, &record, entries, &is_untried, each)?;
         }
@@ -324,7 +329,9 @@ impl RedisCopy {
             }
         }
         for ((host, agent), seen) in elsewhere {
-            self.store.settle_elsewhere(&host, agent, seen)?;
+            let hosts = vec![MovedHost { host, memo: None, seen }];
+            let moved = Moved { hosts, ..Moved::default() };
+            self.store.append(&Record::Moved { from: agent, moved })?;
         }
         for of_one in tried.chunk_by(|(_, a), (_, b)| a == b) {
             let records: Vec<&Record> = of_one.iter().map(|(record, _)| record).collect();
@@ -424,6 +431,7 @@ impl RedisStore {
                 None => Known::No,
                 Some(Seen::Queued { .. } | Seen::Out { .. }) => Known::Waiting,
                 Some(Seen::Tried(_)) => Known::Tried,
+                Some(Seen::Sent(_)) => Known::Done,
                 Some(Seen::Done(place)) => {
                     done.push((known.len(), place));
                     Known::Done
@@ -437,44 +445,5 @@ impl RedisStore {
             }
         }
         Ok(known)
-    }
-
-    /// Notes that another agent has done URLs of a host that are not done here.
-    fn settle_elsewhere(&mut self, host: &Host, from: AgentId, mut seen: Vec<SeenUrl>) -> Result<()> {
-        // What went back and forth was moved more than once.
-        seen.sort_by_key(|seen| seen.fingerprint.0);
-        seen.dedup_by_key(|seen| seen.fingerprint);
-        let number = partition_of(host);
-        let mut record = self.loaded(host)?;
-        self.make_room(host, &mut record, seen.len() as u64)?;
-        let mut plan = Plan::default();
-        let place = place_of(number, self.partition(number)?.sums.records + 1);
-        let mut states = Vec::new();
-        for SeenUrl { fingerprint: Fingerprint(print), .. } in &seen {
-            states.push((*print, self.seen_and_taken(host, &record, print)?.0));
-        }
-        for (print, known) in states {
-            match known {
-                None => {
-                    record.known += 1;
-                    plan.added.known += 1;
-                }
-                Some(Seen::Done(_)) => continue,
-                // Its entry in the queue does not count any more.
-                Some(Seen::Queued { .. }) => {}
-                Some(Seen::Out { .. } | Seen::Tried(_)) => {
-                    self.plan_away(host, &mut record, &print, &mut plan)?
-                }
-            }
-            record.settled += 1;
-            plan.added.settled += 1;
-            let bucket = self.keys.bucket(host, bucket_of(&print, record.buckets));
-            plan.set_field(bucket, &print, pack(&Seen::Done(place))?);
-        }
-        let hosts = vec![MovedHost { host: host.clone(), memo: None, seen }];
-        let moved = Record::Moved { from, moved: Moved { hosts, ..Moved::default() } };
-        self.plan_record(place, &moved, &mut plan)?;
-        plan.added.records += 1;
-        self.commit(number, plan, vec![(host.clone(), record)])
     }
 }

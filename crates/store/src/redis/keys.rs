@@ -96,6 +96,11 @@ impl Keys {
         format!("{}{{{}}}c", self.crawl, super::leases::TAG)
     }
 
+    /// The lists of sites that the crawl has had, there too.
+    pub(super) fn lists(&self) -> String {
+        format!("{}{{{}}}f", self.crawl, super::leases::TAG)
+    }
+
     /// The record of a host.
     pub(super) fn host(&self, host: &Host) -> String {
         self.of_host(host, "")

@@ -23,7 +23,9 @@ mod copying;
 mod keys;
 mod leases;
 mod link;
+mod lists;
 mod looking_back;
+mod moving;
 mod reached;
 mod safety;
 mod servers;
@@ -521,7 +523,7 @@ impl RedisStore {
     }
 
     /// What has been decided since that was last said.
-    fn news(&mut self) -> Admitted {
+    pub fn news(&mut self) -> Admitted {
         let said = std::mem::take(&mut self.said);
         Admitted { undecided: self.offers.len() as u64, hosts: self.total.hosts, ..said }
     }

@@ -41,11 +41,26 @@ impl RedisStore {
         let mut plan = Plan::default();
         let place = place_of(number, self.partition(number)?.sums.records + 1);
         let mut changed = Vec::new();
-        if let Record::Settled(settled) = record {
-            changed.extend(self.plan_settled(place, settled, &mut plan)?);
+        match record {
+            Record::Settled(settled) => {
+                changed.extend(self.plan_settled(place, settled, &mut plan)?);
+                self.plan_record(place, record, &mut plan)?;
+            }
+            Record::Moved { from, moved } => {
+                changed.extend(self.plan_moved(place, *from, moved, &mut plan)?);
+            }
+            _ => self.plan_record(place, record, &mut plan)?,
         }
-        self.plan_record(place, record, &mut plan)?;
-        if self.counts && matches!(record, Record::Settled(_) | Record::Robots(_) | Record::Host(_)) {
+        let counts = matches!(
+            record,
+            Record::Settled(_)
+                | Record::Robots(_)
+                | Record::Host(_)
+                | Record::Arrived(_)
+                | Record::Claimed { .. }
+                | Record::Granted { .. }
+        );
+        if self.counts && counts {
             self.plan_totals(number, &mut plan, |totals| totals.count(record))?;
         }
         plan.added.records += 1;
@@ -92,6 +107,8 @@ impl RedisStore {
             }
             Record::Robots(robots) => Some(robots.origin.host.clone()),
             Record::Host(host) => Some(host.host.clone()),
+            Record::Claimed { host, .. } | Record::Granted { host, .. } => Some(host.clone()),
+            Record::Moved { moved, .. } => moved.hosts.first().map(|moved| moved.host.clone()),
             _ => None,
         };
         let first = || self.partitions.keys().next().copied().unwrap_or(0);
@@ -191,13 +208,13 @@ impl RedisStore {
                 plan.remove_field(self.keys.taken(&host), &print);
             }
             // Its entry in the queue does not count any more.
-            (Some(Seen::Queued { .. } | Seen::Done(_)), None) => {}
+            (Some(Seen::Queued { .. } | Seen::Done(_) | Seen::Sent(_)), None) => {}
             (Some(_), None) => self.plan_away(&host, &mut record, &print, plan)?,
         }
         if record.nearer {
             plan.remove_field(self.keys.nearer(&host), &print);
         }
-        let was_done = matches!(seen, Some(Seen::Done(_)));
+        let was_done = seen.is_some_and(Seen::is_done);
         let seen = match settled.outcome {
             Outcome::Retry { not_before, .. } => {
                 let Settled { url, depth, how, attempts, found_in, .. } = settled.clone();
@@ -205,9 +222,10 @@ impl RedisStore {
                 self.plan_deferred(&host, &mut record, not_before.0, entry, plan)?;
                 Seen::Tried(place)
             }
+            Outcome::Sent { .. } => Seen::Sent(place),
             _ => Seen::Done(place),
         };
-        match (was_done, matches!(seen, Seen::Done(_))) {
+        match (was_done, seen.is_done()) {
             (false, true) => {
                 record.settled += 1;
                 plan.added.settled += 1;
@@ -238,7 +256,12 @@ impl RedisStore {
         read_seen_and_taken(record, &mut answers.into_iter())
     }
 
-    fn get_seen_and_taken(&self, host: &Host, record: &HostRecord, print: &[u8; 12]) -> Vec<(u16, Cmd)> {
+    pub(super) fn get_seen_and_taken(
+        &self,
+        host: &Host,
+        record: &HostRecord,
+        print: &[u8; 12],
+    ) -> Vec<(u16, Cmd)> {
         let (number, mut commands) = (partition_of(host), Vec::new());
         if record.known > 0 {
             let bucket = self.keys.bucket(host, bucket_of(print, record.buckets));
@@ -339,7 +362,7 @@ fn read_head(entry: &[u8]) -> Result<(u8, u8, &[u8])> {
 }
 
 /// The answers to what was asked about a URL of a host.
-fn read_seen_and_taken(
+pub(super) fn read_seen_and_taken(
     record: &HostRecord,
     answers: &mut impl Iterator<Item = Value>,
 ) -> Result<(Option<Seen>, Option<Entry>)> {
@@ -357,6 +380,8 @@ fn without_links(record: &Record) -> Record {
         Record::Seeds(found) => found.clear(),
         Record::Settled(settled) => settled.found.retain(|found| found.how == How::Seed),
         Record::Robots(robots) => robots.found.clear(),
+        Record::Arrived(arrived) => arrived.found.clear(),
+        Record::Moved { moved, .. } => (moved.found, moved.waiting) = Default::default(),
         _ => {}
     }
     record

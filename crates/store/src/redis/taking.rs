@@ -232,7 +232,7 @@ impl RedisStore {
     }
 
     /// What is in a leaf, in the order of time.
-    fn leaf(&mut self, host: &Host, number: u32, plan: &Plan) -> Result<Vec<(u64, Entry)>> {
+    pub(super) fn leaf(&mut self, host: &Host, number: u32, plan: &Plan) -> Result<Vec<(u64, Entry)>> {
         if let Some(planned) = plan.leaves.get(&number) {
             return Ok(planned.clone());
         }
@@ -242,7 +242,7 @@ impl RedisStore {
     }
 
     /// Writes a leaf, or removes one that is empty.
-    fn plan_leaf(
+    pub(super) fn plan_leaf(
         &mut self,
         host: &Host,
         record: &mut HostRecord,
@@ -313,6 +313,17 @@ impl RedisStore {
                 }
             }
         }
+        self.plan_not_deferred(host, record, print, plan)
+    }
+
+    /// The same of those that are deferred alone.
+    pub(super) fn plan_not_deferred(
+        &mut self,
+        host: &Host,
+        record: &mut HostRecord,
+        print: &[u8; 12],
+        plan: &mut Plan,
+    ) -> Result<()> {
         for leaf in record.deferred.clone() {
             let mut entries = self.leaf(host, leaf.number, plan)?;
             let before = entries.len();

@@ -109,6 +109,15 @@ pub(super) enum Seen {
     Tried(u64),
     /// It is done: the place of the last attempt.
     Done(u64),
+    /// It was given to another site, and that is all that came of it: the place of the record that says so.
+    Sent(u64),
+}
+
+impl Seen {
+    /// Whether nothing more is to be done about it here.
+    pub(super) fn is_done(self) -> bool {
+        matches!(self, Seen::Done(_) | Seen::Sent(_))
+    }
 }
 
 /// A URL in a queue.
@@ -125,7 +134,9 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn new(found: &Found, place: u64) -> Entry {
         let Found { url, depth, how, redirects } = found.clone();
-        Entry { url, depth, how, redirects, attempts: 0, found_in: place }
+        // It may have been tried at another site.
+        let attempts = if let How::Returned { attempts, .. } = how { attempts } else { 0 };
+        Entry { url, depth, how, redirects, attempts, found_in: place }
     }
 
     pub(super) fn fingerprint(&self) -> Result<[u8; 12]> {

@@ -20,6 +20,7 @@ use super::{
     sites::{Shape, Sites, SitesPlan},
 };
 use crate::{
+    redis::{RedisCluster, RedisClusterOptions},
     wan::Way,
     web::{Seen, Verdict, Web, WebConfig, plan::Host},
 };
@@ -49,6 +50,8 @@ pub struct FederationOptions {
     pub sites: usize,
     /// Agents of each.
     pub agents: usize,
+    /// Those of each share a store in a Redis Cluster.
+    pub shares_store: bool,
     /// Hosts of the web, each with an address of its own,
     pub hosts: u32,
     /// and pages of each, on average.
@@ -103,6 +106,7 @@ impl Default for FederationOptions {
             seed: 1,
             sites: 3,
             agents: 1,
+            shares_store: false,
             hosts: 1_000,
             pages: 40,
             round_trip: Duration::from_millis(80),
@@ -254,6 +258,11 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
         std::fs::write(&file, geoip::file(&addresses))?;
         let _ = writeln!(settings, "geoip = {file:?}");
     }
+    let cluster = match options.shares_store {
+        true => Some(RedisCluster::start(&RedisClusterOptions::default())?),
+        false => None,
+    };
+    let nodes = cluster.as_ref().map(RedisCluster::nodes);
     let plan = SitesPlan {
         names: &names,
         agents: options.agents,
@@ -261,6 +270,7 @@ fn crawl(setup: &Setup, options: &FederationOptions, name: &str, shape: Shape) -
         pinned: &[],
         at: options.geography.then_some(&at),
         shape,
+        store: nodes.as_deref(),
         way: &way,
     };
     let mut sites = Sites::found(setup, &plan, place.path(), &web)?;

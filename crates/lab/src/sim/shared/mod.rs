@@ -7,6 +7,8 @@
 //! everything is compared with what the web held.
 
 mod faults;
+mod federation;
+mod fetching;
 mod station;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use nephila_core::agent::{Control, Event, FetchId, StopReason};
 use nephila_core::assign::{PARTITIONS, partition_of};
-use nephila_core::record::Outcome;
+use nephila_core::record::{Outcome, Settled};
 use nephila_core::settings::Settings;
 use nephila_core::site::{AgentId, Beat};
 use nephila_core::time::{Mono, Now, Wall};
@@ -22,7 +24,7 @@ use nephila_core::url::{Host, Url};
 use nephila_store::redis::{RedisOptions, RedisStore};
 use nephila_store::{KnownState, Store, StoreLimits};
 
-use super::check_lost::{self, Lost};
+use super::check_lost::{self, Lost, is_done};
 use super::check_polite::Polite;
 use super::check_size;
 use super::check_twice::Twice;
@@ -33,12 +35,14 @@ use super::random::Random;
 use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
 use super::site::check_owner::Owners;
 use super::site::network::{Letter, Network, Parcel};
+use super::sites::{self, SiteCall};
 use super::trace::Trace;
 use super::wakes::Wakes;
 use super::web::Plan;
 use super::{Promise, Report, SharedBug, Violation};
 use crate::redis::simulated::{ServerBug, SimRedis};
 use faults::Fault;
+use federation::Sites;
 use station::Station;
 
 /// The calendar when a run begins, in milliseconds.
@@ -68,8 +72,16 @@ enum Happening {
     Restart(usize),
     Wake(usize),
     Fault(Fault),
-    /// A primary that was cut off from its replica is lost.
-    Lost(usize, Duration),
+    /// A primary of a site's that was cut off from its replica is lost.
+    Lost(usize, usize, Duration),
+    /// Something is asked of another site.
+    Call(SiteCall),
+    /// The operators change the list of sites, to this version,
+    ChangeList(u64),
+    /// and a site gets it.
+    Relist(usize, u64),
+    /// Something is said to all sites.
+    Say(usize, u64),
     Look,
 }
 
@@ -90,24 +102,27 @@ struct Archive {
 }
 
 struct Sim<'a> {
+    seed: u64,
     bug: Option<SharedBug>,
     plan: Plan,
     servers: Servers,
     random: Random,
     network: Network,
-    redis: SimRedis,
+    /// That of each site.
+    redis: Vec<SimRedis>,
     stations: Vec<Station>,
     archives: Vec<Archive>,
     wakes: Wakes,
     now: Mono,
     due: BTreeMap<(Mono, u64), Happening>,
     sequence: u64,
-    /// The partition of each request.
-    exchanges: Vec<u16>,
+    /// The site and partition of each request.
+    exchanges: Vec<(usize, u16)>,
     /// Of each partition that was taken over, how many requests there were before, by whom it was, and when.
-    taken: BTreeMap<u16, (Exchange, usize, Mono)>,
-    /// Who wrote what found URLs for others.
-    found_by: BTreeMap<u64, (usize, u64)>,
+    taken: BTreeMap<(usize, u16), (Exchange, usize, Mono)>,
+    /// Who wrote what found URLs for others, by site and place.
+    found_by: BTreeMap<(usize, u64), (usize, u64)>,
+    sites: Sites,
     owners: Owners,
     polite: Polite,
     twice: Twice,
@@ -119,15 +134,19 @@ struct Sim<'a> {
     report: Report,
 }
 
-/// Runs one seed to the end of its crawl.
-pub(super) fn run(seed: u64, bug: Option<SharedBug>, trace: Trace<'_>) -> Result<Report, Violation> {
-    let mut sim = Sim::new(seed, bug, trace);
+/// Runs one seed of one site, or of a federation of several, to the end of its crawl.
+pub(super) fn run(
+    seed: u64,
+    bug: Option<SharedBug>,
+    is_federation: bool,
+    trace: Trace<'_>,
+) -> Result<Report, Violation> {
+    let mut sim = Sim::new(seed, bug, is_federation, trace);
+    let flag = if is_federation { "--shared --federation " } else { "--shared " };
     let size = (sim.stations.len(), sim.plan.hosts.len(), sim.plan.must.len());
     match sim.work().and_then(|()| check_size::of_site(size, sim.now, &sim.report.faults)) {
         Ok(()) => Ok(sim.finish()),
-        Err((promise, what)) => {
-            Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag: "--shared " })
-        }
+        Err((promise, what)) => Err(Violation { seed, promise, at_s: sim.now.0 as f64 / 1e6, what, flag }),
     }
 }
 
@@ -145,7 +164,7 @@ fn options(redis: &SimRedis, client: usize, seed: u64) -> RedisOptions {
 }
 
 impl<'a> Sim<'a> {
-    fn new(seed: u64, bug: Option<SharedBug>, trace: Trace<'a>) -> Sim<'a> {
+    fn new(seed: u64, bug: Option<SharedBug>, is_federation: bool, trace: Trace<'a>) -> Sim<'a> {
         let mut random = Random::fork(seed, "site that shares a store");
         let settings = Settings {
             seed: seed + 1,
@@ -163,15 +182,28 @@ impl<'a> Sim<'a> {
             Some(SharedBug::NoFencing) => Some(ServerBug::IgnoresEpochs),
             Some(SharedBug::AcknowledgesBeforeTheReplica) => Some(ServerBug::AnswersBeforeTheReplica),
             Some(SharedBug::LosesOutboxes) => Some(ServerBug::LosesOutboxes),
-            Some(SharedBug::ForgetsDelays | SharedBug::IgnoresKeepers) | None => None,
+            _ => None,
         };
-        let redis = SimRedis::new(seed, server_bug);
-        let count = 5 + random.below(3) as usize;
-        let stations = (0..count).map(|index| Station::new(seed, index, &settings, &redis)).collect();
+        let count = if is_federation { 6 } else { 5 } + random.below(3) as usize;
+        let (sites, settings) = match is_federation {
+            true => (federation::count(&mut random), federation::settings(seed, settings)),
+            false => (1, settings),
+        };
+        let redis: Vec<SimRedis> =
+            (0..sites as u64).map(|site| SimRedis::new(seed ^ site << 56, server_bug)).collect();
+        let station =
+            |index: usize| Station::new(seed, (index, index % sites), &settings, &redis[index % sites]);
+        let stations = (0..count).map(station).collect();
+        let plan = Plan::of_site(seed);
+        let servers = match is_federation {
+            true => Servers::at(sites::positions(seed, &plan)),
+            false => Servers::default(),
+        };
         let mut sim = Sim {
+            seed,
             bug,
-            plan: Plan::of_site(seed),
-            servers: Servers::default(),
+            plan,
+            servers,
             random,
             network: Network::new(seed),
             redis,
@@ -184,6 +216,7 @@ impl<'a> Sim<'a> {
             exchanges: Vec::new(),
             taken: BTreeMap::new(),
             found_by: BTreeMap::new(),
+            sites: Sites::default(),
             owners: Owners::default(),
             polite: Polite::with_clocks(settings, DRIFT),
             twice: Twice::default(),
@@ -202,6 +235,9 @@ impl<'a> Sim<'a> {
             sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
             sim.after(at, Happening::Fault(fault));
         }
+        if is_federation {
+            sim.found_sites();
+        }
         sim.after(LOOK_EVERY, Happening::Look);
         sim
     }
@@ -214,7 +250,7 @@ impl<'a> Sim<'a> {
         self.report.virtual_s = self.now.0 / 1_000_000;
         self.report.read_back = self.lost.read_back;
         *self.report.reached.entry("an outcome that nobody knows".to_owned()).or_default() +=
-            self.redis.unknown_outcomes();
+            self.redis.iter().map(SimRedis::unknown_outcomes).sum::<u64>();
         self.report
     }
 
@@ -236,7 +272,7 @@ impl<'a> Sim<'a> {
 
     fn set_now(&mut self, now: Mono) {
         self.now = self.now.max(now);
-        self.redis.set_now(Duration::from_micros(self.now.0));
+        self.redis.iter().for_each(|redis| redis.set_now(Duration::from_micros(self.now.0)));
     }
 
     fn work(&mut self) -> Result<(), Broken> {
@@ -301,7 +337,11 @@ impl<'a> Sim<'a> {
                 }
             }
             Happening::Fault(fault) => self.strike(fault)?,
-            Happening::Lost(shard, down_for) => self.fail_over(shard, down_for),
+            Happening::Lost(site, shard, down_for) => self.fail_over(site, shard, down_for),
+            Happening::Call(call) => self.call(call)?,
+            Happening::ChangeList(version) => self.change_list(version),
+            Happening::Relist(site, version) => self.relist(site, version),
+            Happening::Say(station, number) => self.say(station, number)?,
             Happening::Look => return self.look(),
         }
         Ok(false)
@@ -315,7 +355,12 @@ impl<'a> Sim<'a> {
             }
             ToProcess::Answered(fetch) => self.fetched(index, fetch),
             ToProcess::Work => self.keep_working(index),
-            ToProcess::Tell(event) => self.tell(index, *event),
+            ToProcess::Tell(event) => {
+                if let Event::Posted { post, .. } = *event {
+                    self.stations[index].posting.take_if(|other| *other == post);
+                }
+                self.tell(index, *event)
+            }
             ToProcess::Letter(letter) => self.deliver(index, *letter),
         }
     }
@@ -353,7 +398,7 @@ impl<'a> Sim<'a> {
                 true
             }
             Fault::CutOff { station, lasts } => {
-                self.redis.cut(station, lasts);
+                self.redis[self.stations[station].home].cut(station, lasts);
                 is_up(self, station)
             }
             Fault::Storm { loss, lasts } => {
@@ -365,17 +410,20 @@ impl<'a> Sim<'a> {
                 is_up(self, station)
             }
             Fault::Refuse { shard, lasts } => {
-                self.redis.refuse(shard, lasts);
+                let site = self.some_site();
+                self.redis[site].refuse(shard, lasts);
                 true
             }
             Fault::FailOver { shard, alone_before, lasts } => {
                 // Until after it is lost.
-                self.redis.freeze(shard, alone_before + Duration::from_millis(1));
-                self.after(alone_before, Happening::Lost(shard, lasts));
+                let site = self.some_site();
+                self.redis[site].freeze(shard, alone_before + Duration::from_millis(1));
+                self.after(alone_before, Happening::Lost(site, shard, lasts));
                 true
             }
             Fault::Break { of_thousand, lasts } => {
-                self.redis.break_some(of_thousand, lasts);
+                let site = self.some_site();
+                self.redis[site].break_some(of_thousand, lasts);
                 true
             }
         };
@@ -389,10 +437,18 @@ impl<'a> Sim<'a> {
         self.trouble_end = self.trouble_end.max(self.now + lasts);
     }
 
-    fn fail_over(&mut self, shard: usize, down_for: Duration) {
+    /// One of the sites.
+    fn some_site(&mut self) -> usize {
+        match self.redis.len() {
+            1 => 0,
+            count => self.random.below(count as u64) as usize,
+        }
+    }
+
+    fn fail_over(&mut self, site: usize, shard: usize, down_for: Duration) {
         let longest = if self.random.percent(25) { 60_000 } else { 1_500 };
         let alone_for = Duration::from_millis(self.random.below(longest));
-        let lost = self.redis.fail_over(shard, down_for, alone_for);
+        let lost = self.redis[site].fail_over(shard, down_for, alone_for);
         self.trace.note(self.now, format_args!("shard {shard} loses {lost}"));
         if lost > 0 {
             self.reach("failover between write and WAIT");
@@ -408,10 +464,15 @@ impl<'a> Sim<'a> {
         station.back_after = None;
         station.paused_since = None;
         station.missed.clear();
+        station.told.clear();
+        let was_posting = station.posting.take().is_some();
         let unheard = std::mem::take(&mut station.unheard);
         for (_, flight) in process.in_flight.iter().filter(|(fetch, _)| !unheard.contains(fetch)) {
             self.polite.ends(&flight.begin(), None, false, self.now);
             self.owners.ends(&flight.host);
+        }
+        if was_posting {
+            self.reach("killed with URLs on their way to another site");
         }
         if let Some(view) = process.agent.site_view(clock) {
             if view.handovers > 0 {
@@ -431,10 +492,12 @@ impl<'a> Sim<'a> {
     /// Whether everything is done: then the run ends.
     fn look(&mut self) -> Result<bool, Broken> {
         self.after(LOOK_EVERY, Happening::Look);
+        self.look_at_outboxes();
+        let is_agreed = self.look_at_said();
         if self.now < self.faults_end.max(Mono(0) + FAULTS_FOR) {
             return Ok(false);
         }
-        if self.now > self.faults_end + REST {
+        if self.now > self.faults_end + REST * if self.redis.len() > 1 { 2 } else { 1 } {
             let views: Vec<_> = (0..self.stations.len()).map(|index| self.view(index)).collect();
             return Err((Promise::NothingLost, format!("the crawl does not finish: {views:#?}")));
         }
@@ -451,9 +514,10 @@ impl<'a> Sim<'a> {
                 is_done &= stored.queued == 0 && stored.undecided == 0;
             }
         }
-        if !is_done || held != usize::from(PARTITIONS) {
+        if !is_done || !is_agreed || held != usize::from(PARTITIONS) * self.redis.len() {
             return Ok(false);
         }
+        self.check_said()?;
         self.check_end()
     }
 
@@ -479,20 +543,22 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Compares what the store knows with what the web held. False if that cannot be done now.
+    /// Compares what the stores know with what the web held. False if that cannot be done now.
     fn check_end(&mut self) -> Result<bool, Broken> {
         let lost = broken(Promise::NothingLost);
         let names = self.plan.hosts.iter().filter_map(|host| Host::parse(&host.name));
-        let partitions = names.map(|host| partition_of(&host)).collect();
-        let options = RedisOptions { partitions, ..options(&self.redis, usize::MAX, 0) };
-        // Servers may not be whole again yet.
-        let Ok(mut store) = RedisStore::open(&options) else { return Ok(false) };
+        let partitions: Vec<u16> = names.map(|host| partition_of(&host)).collect();
+        let mut stores = Vec::new();
+        for redis in &self.redis {
+            let options = RedisOptions { partitions: partitions.clone(), ..options(redis, usize::MAX, 0) };
+            // Servers may not be whole again yet.
+            let Ok(store) = RedisStore::open(&options) else { return Ok(false) };
+            stores.push(store);
+        }
         let mut pages_lost = 0;
         for (url, fate) in &self.plan.must {
-            let Some(KnownState::Settled(settled)) = check_lost::state(&mut store, url).map_err(&lost)?
-            else {
-                return Err(lost(format!("{url} may be fetched and was not settled")));
-            };
+            let settled = self.settled_in(&mut stores, url).map_err(&lost)?;
+            let settled = settled.ok_or_else(|| lost(format!("{url} may be fetched and was not settled")))?;
             check_lost::compare(url, *fate, &settled.outcome).map_err(&lost)?;
             let Outcome::Answered { status } = settled.outcome else { continue };
             let pointer =
@@ -506,13 +572,14 @@ impl<'a> Sim<'a> {
             pages_lost += u64::from(archive.is_lost);
         }
         for url in self.lost.settled() {
-            match check_lost::state(&mut store, url).map_err(&lost)? {
-                Some(KnownState::Settled(_)) => {}
-                other => return Err(lost(format!("{url} was counted and is now {other:?}"))),
+            let states = check_lost::states(&mut stores, url).map_err(&lost)?;
+            if !states.iter().any(|state| matches!(state, KnownState::Settled(of) if is_done(&of.outcome))) {
+                return Err(lost(format!("{url} was counted and is now {states:?}")));
             }
         }
         for url in self.lost.known() {
-            if Url::parse(url).is_ok() && check_lost::state(&mut store, url).map_err(&lost)?.is_none() {
+            let is_url = Url::parse(url).is_ok();
+            if is_url && check_lost::states(&mut stores, url).map_err(&lost)?.is_empty() {
                 return Err(lost(format!("{url} was acknowledged and is not known any more")));
             }
         }
@@ -521,5 +588,24 @@ impl<'a> Sim<'a> {
         }
         self.report.reached.insert("URLs that had to be crawled".to_owned(), self.plan.must.len() as u64);
         Ok(true)
+    }
+
+    /// What came of a URL: at the site that its host belongs to, if it belonged to no other before and its name alone says so.
+    fn settled_in(&self, stores: &mut [RedisStore], url: &str) -> Result<Option<Box<Settled>>, String> {
+        let host = self.plan.host_of(url).map(|host| host.name);
+        let owner = host.zip(self.stations[0].federation.as_ref()).and_then(|(host, list)| {
+            let is_sure = self.stations[0].earlier.is_empty() && !list.goes_by_place();
+            let at = || list.sites().position(|(site, _)| site == list.site_of(&host));
+            if is_sure { at() } else { None }
+        });
+        let stores = match owner {
+            Some(owner) => &mut stores[owner..=owner],
+            None => stores,
+        };
+        let mut settled = check_lost::states(stores, url)?.into_iter().filter_map(|state| match state {
+            KnownState::Settled(settled) if is_done(&settled.outcome) => Some(settled),
+            _ => None,
+        });
+        Ok(settled.next())
     }
 }

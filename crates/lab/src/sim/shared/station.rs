@@ -3,29 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use nephila_core::agent::{
-    Action, Agent, Event, FetchError, FetchId, Fetched, Order, Purpose, Recipient, SharedAction, SharedEvent,
-    Ticket,
-};
-use nephila_core::assign::partition_of;
+use nephila_core::agent::{Action, Agent, Event, FetchId, Recipient, SharedAction, SharedEvent, Ticket};
+use nephila_core::federation::Federation;
 use nephila_core::frontier::HostMemo;
-use nephila_core::record::{Failure, Pointer, Record};
+use nephila_core::record::Record;
 use nephila_core::scope::{Scope, ScopeKind};
 use nephila_core::settings::Settings;
 use nephila_core::site::{AgentId, Beat, Leases, Message, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
-use nephila_core::url::Host;
 use nephila_node::config::Config;
 use nephila_node::shared::{Keeper, Task};
 use nephila_store::Error;
 use nephila_store::redis::{RedisLeases, RedisOptions};
 
 use super::super::clock::Clock;
-use super::super::driver::{Broken, InFlight, broken};
+use super::super::driver::{Broken, InFlight};
 use super::super::levels::{Crash, Exchange, Level};
 use super::super::random::Random;
 use super::super::site::network::{Letter, Parcel, all_turns};
-use super::super::web::{Meaning, Reply};
+use super::super::sites::{Answered, Asked, Told};
 use super::super::{Promise, SharedBug};
 use super::faults::Fault;
 use super::{Archive, FAULTS_FOR, Happening, SOON, Sim, TROUBLE_LASTS, ToProcess, options};
@@ -44,8 +40,8 @@ pub(super) struct Process {
     pub(super) keeper: Keeper,
     pub(super) in_flight: BTreeMap<FetchId, InFlight>,
     /// Received, and not yet archived.
-    held: BTreeMap<FetchId, (Exchange, Option<Vec<u8>>)>,
-    exchanges: BTreeMap<Ticket, Exchange>,
+    pub(super) held: BTreeMap<FetchId, (Exchange, Option<Vec<u8>>)>,
+    pub(super) exchanges: BTreeMap<Ticket, Exchange>,
     answers: VecDeque<Event>,
     works: bool,
 }
@@ -65,10 +61,19 @@ pub(super) struct Station {
     pub(super) slow_until: Mono,
     /// What the table of leases last gave it.
     incarnation: u64,
+    /// Its site,
+    pub(super) home: usize,
+    /// the list of sites that it has, and those that it had before.
+    pub(super) federation: Option<Federation>,
+    pub(super) earlier: Vec<Federation>,
+    /// Addresses that other sites use, as its process was told.
+    pub(super) told: Told,
+    /// The last batch for another site, unless it was answered.
+    pub(super) posting: Option<u64>,
     /// It was asked to end, and comes back then.
     pub(super) back_after: Option<Duration>,
     /// Which of the run's archives is its own.
-    archive: usize,
+    pub(super) archive: usize,
     site: SiteSettings,
     settings: Settings,
     store: RedisOptions,
@@ -80,7 +85,12 @@ fn address(index: usize) -> String {
 }
 
 impl Station {
-    pub(super) fn new(seed: u64, index: usize, settings: &Settings, redis: &SimRedis) -> Station {
+    pub(super) fn new(
+        seed: u64,
+        (index, home): (usize, usize),
+        settings: &Settings,
+        redis: &SimRedis,
+    ) -> Station {
         let mut random = Random::fork(seed ^ (index as u64) << 40, "station that shares a store");
         let site = SiteSettings {
             me: AgentId::from(random.next()),
@@ -102,6 +112,11 @@ impl Station {
             clock: Clock::drawn(&mut random),
             slow_until: Mono(0),
             incarnation: 0,
+            home,
+            federation: None,
+            earlier: Vec::new(),
+            told: Told::default(),
+            posting: None,
             back_after: None,
             archive: index,
             site,
@@ -109,6 +124,11 @@ impl Station {
             store: options(redis, index, seed),
             leases: None,
         }
+    }
+
+    /// The name of its agent.
+    pub(super) fn name(&self) -> &str {
+        &self.site.name
     }
 
     /// Has another agent in this place, with an archive of its own.
@@ -136,7 +156,14 @@ impl Sim<'_> {
         }
         let scope = Config { scope: ScopeKind::Any, ..Config::default() }.scope(&[]);
         let scope: Scope = scope;
-        let mut agent = Agent::of_site(station.settings.clone(), scope, station.site.clone());
+        let mut site = station.site.clone();
+        if let Some(federation) = &station.federation {
+            site.terms = site.terms.in_federation(federation.list());
+        }
+        let mut agent = Agent::of_site(station.settings.clone(), scope, site);
+        if let Some(federation) = &station.federation {
+            agent = agent.in_federation(federation.clone()).with_earlier_lists(station.earlier.clone());
+        }
         let mut actions = Vec::new();
         agent.start(clock, Default::default(), &mut actions);
         station.process = Some(Process {
@@ -150,7 +177,11 @@ impl Sim<'_> {
         });
         self.report.processes += 1;
         self.perform(index, actions)?;
-        self.tell(index, Event::Seeds(self.plan.seeds.clone()))
+        // In a federation only the first site is told.
+        match self.stations[index].home {
+            0 => self.tell(index, Event::Seeds(self.plan.seeds.clone())),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn tell(&mut self, index: usize, event: Event) -> Result<(), Broken> {
@@ -173,6 +204,12 @@ impl Sim<'_> {
     fn step(&mut self, index: usize, event: Event) -> Result<(), Broken> {
         let clock = self.clock(index);
         self.wakes.touch(index);
+        let Station { told, federation, process, .. } = &mut self.stations[index];
+        let knows = |id| process.as_ref().is_some_and(|process| process.agent.member(id).is_some());
+        // Who is not in the table of leases, as far as it knows, is not listened to.
+        if !matches!(&event, Event::Message { from, .. } if !knows(*from)) {
+            told.note(federation.as_ref(), &event, self.now);
+        }
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let mut actions = Vec::new();
         process.agent.step(clock, event, &mut actions);
@@ -242,8 +279,15 @@ impl Sim<'_> {
                 let station = &mut self.stations[index];
                 let Some(process) = &mut station.process else { return Ok(()) };
                 self.lost.acknowledged(record, Level::Disk);
+                if let Record::Granted { .. } = **record {
+                    *self
+                        .report
+                        .reached
+                        .entry("a host granted to the nearest site".to_owned())
+                        .or_default() += 1;
+                }
                 if !record.found().is_empty() {
-                    self.found_by.insert(*place, (index, station.life));
+                    self.found_by.insert((station.home, *place), (index, station.life));
                 }
                 if let Some(exchange) = process.exchanges.remove(ticket) {
                     self.polite.kept(exchange, Level::Disk);
@@ -293,15 +337,16 @@ impl Sim<'_> {
         }
         self.trouble(TROUBLE_LASTS);
         let exchanges = self.exchanges.len() as Exchange;
+        let home = self.stations[index].home;
         let mut twice = 0;
         for partition in partitions {
-            let before = self.taken.insert(*partition, (exchanges, index, self.now));
+            let before = self.taken.insert((home, *partition), (exchanges, index, self.now));
             twice += u64::from(before.is_some_and(|(_, _, at)| self.now.since(at) < SOON));
         }
         if twice > 0 {
             self.reach("double handover");
         }
-        let set: BTreeSet<u16> = partitions.iter().copied().collect();
+        let set: BTreeSet<(usize, u16)> = partitions.iter().map(|partition| (home, *partition)).collect();
         let of = &self.exchanges;
         let theirs = |exchange: Exchange| set.contains(&of[exchange as usize - 1]);
         self.polite.crashed(Crash::Kill, &theirs);
@@ -330,8 +375,9 @@ impl Sim<'_> {
         match event {
             SharedEvent::Fenced { .. } => self.reach("a partition lost"),
             SharedEvent::Elsewhere(found) => {
-                let me = (index, self.stations[index].life);
-                let is_others = |(place, _): &(u64, _)| self.found_by.get(place).is_some_and(|by| *by != me);
+                let (me, home) = ((index, self.stations[index].life), self.stations[index].home);
+                let is_others =
+                    |(place, _): &(u64, _)| self.found_by.get(&(home, *place)).is_some_and(|by| *by != me);
                 if found.iter().any(is_others) {
                     self.reach("redelivery after a crash");
                 }
@@ -369,7 +415,8 @@ impl Sim<'_> {
                 self.reach("an agent fenced");
             }
         }
-        self.let_go(&leases);
+        let home = self.stations[index].home;
+        self.let_go(home, &leases);
         let leases = Box::new(leases);
         let event = Event::Shared(SharedEvent::Leased { number: beat.number, incarnation, leases });
         let wait = self.latency(index);
@@ -378,8 +425,8 @@ impl Sim<'_> {
     }
 
     /// Who has no lease any more has no turn at an address: what it could not break off does not count there.
-    fn let_go(&mut self, leases: &Leases) {
-        for station in &self.stations {
+    fn let_go(&mut self, home: usize, leases: &Leases) {
+        for station in self.stations.iter().filter(|station| station.home == home) {
             let Some(process) = &station.process else { continue };
             if leases.incarnation_of(station.site.me) == station.incarnation {
                 continue;
@@ -449,6 +496,7 @@ impl Sim<'_> {
                 return Ok(Some(self.archive(index, ticket, record, fetch)));
             }
             Action::Send { to, message } => self.send(index, &to, message),
+            Action::Tell { site, used } => self.tell_site(index, site, &used),
             Action::Resolve { host } => {
                 let wait = Duration::from_millis(1 + self.random.below(60));
                 self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
@@ -459,13 +507,19 @@ impl Sim<'_> {
                 self.reach("an agent left");
                 self.end(index);
             }
-            other => return Err((Promise::Bounded, format!("agent {index} has no store for {other:?}"))),
+            other => match Asked::of(other).map_err(|other| Answered::of(*other)) {
+                Ok((gateway, asked)) => self.ask_site(index, &gateway, asked),
+                Err(Ok((call, answered))) => self.answer_call(index, call, answered),
+                Err(Err(other)) => {
+                    return Err((Promise::Bounded, format!("agent {index} has no store for {other:?}")));
+                }
+            },
         }
         Ok(None)
     }
 
     /// Some moments are short: now and then something goes wrong on purpose just then.
-    fn strike_now(&mut self, station: usize, percent: u64) {
+    pub(super) fn strike_now(&mut self, station: usize, percent: u64) {
         if self.now + STRIKE_LASTS > Mono(0) + FAULTS_FOR || !self.random.percent(percent) {
             return;
         }
@@ -504,6 +558,8 @@ impl Sim<'_> {
         station.life += 1;
         station.missed.clear();
         station.unheard.clear();
+        station.told.clear();
+        station.posting = None;
         let back_after = station.back_after.take().unwrap_or_default();
         self.after(back_after, Happening::Restart(index));
     }
@@ -525,6 +581,7 @@ impl Sim<'_> {
                 return self.after(Duration::from_millis(1), Happening::Parcel(parcel));
             }
             Message::Offer { .. } => self.reach("a delivery"),
+            Message::Claim { .. } => self.reach("a claim passed on to another agent"),
             Message::Turn(TurnMessage::Recall(_)) => self.reach("a turn at an address wanted back"),
             Message::Turn(TurnMessage::Has { turns, .. }) if turns.iter().any(|(_, is_out, _)| *is_out) => {
                 self.reach("turns told to a keeper that did not know");
@@ -538,129 +595,5 @@ impl Sim<'_> {
             self.after(wait, Happening::Parcel(parcel.clone()));
         }
         self.after(last, Happening::Parcel(parcel));
-    }
-
-    fn fetch(&mut self, index: usize, order: Order) -> Result<(), Broken> {
-        let started = self.clock(index);
-        if started.mono >= order.begin_before {
-            return Err((Promise::OneOwner, format!("{} is asked for without a lease", order.url)));
-        }
-        let name = Host::of(&order.url);
-        let host = name.to_string();
-        let for_rules = matches!(order.purpose, Purpose::Robots { .. });
-        let reply = self.servers.ask(&self.plan, &order.url);
-        self.exchanges.push(partition_of(&name));
-        self.report.requests += 1;
-        let Some(address) = order.addresses.first().copied() else {
-            return Err((Promise::Bounded, format!("{} was to be fetched nowhere", order.url)));
-        };
-        let (took, exchange) = (reply.took, self.exchanges.len() as Exchange);
-        let flight = InFlight { exchange, host, url: order.url, address, for_rules, started, reply, site: 0 };
-        self.owners.begins(&flight.host, index, None).map_err(broken(Promise::OneOwner))?;
-        if !for_rules {
-            self.twice.begins(flight.url.as_str()).map_err(broken(Promise::NothingTwice))?;
-        }
-        if self.now < self.trouble_end {
-            self.polite.troubled();
-        }
-        self.polite.begins(&self.plan, &flight.begin(), self.now).map_err(broken(Promise::Polite))?;
-        let life = self.stations[index].life;
-        if let Some(process) = &mut self.stations[index].process {
-            process.in_flight.insert(order.fetch, flight);
-        }
-        self.after(took, Happening::ToProcess(index, life, ToProcess::Answered(order.fetch)));
-        Ok(())
-    }
-
-    /// A server has answered, whether anybody listens or not.
-    pub(super) fn answered(&mut self, index: usize, life: u64, fetch: FetchId) {
-        let station = &mut self.stations[index];
-        let process = station.process.as_ref().filter(|_| station.life == life);
-        let Some(flight) = process.and_then(|process| process.in_flight.get(&fetch)) else { return };
-        if station.unheard.contains(&fetch) {
-            // It was broken off.
-            return;
-        }
-        // Whoever has taken its partition over since knows nothing of it.
-        let partition = self.exchanges[flight.exchange as usize - 1];
-        let is_late = self.taken.get(&partition).is_some_and(|(before, ..)| flight.exchange <= *before);
-        let heard = (!is_late).then_some((flight.exchange, flight.reply.meaning));
-        self.polite.ends(&flight.begin(), heard, station.paused_since.is_some(), self.now);
-        if is_late && flight.reply.meaning == Meaning::RulesForOthers {
-            // Whoever asked needs them for a host of its own.
-            self.polite.rules_for_others(&flight.host);
-        }
-        self.owners.ends(&flight.host);
-        if flight.reply.meaning == Meaning::Final && !flight.for_rules && !is_late {
-            self.twice.answered(flight.url.as_str(), flight.exchange);
-        }
-        station.unheard.insert(fetch);
-    }
-
-    /// A process closes a connection.
-    fn abandon(&mut self, index: usize, fetch: FetchId) {
-        let station = &mut self.stations[index];
-        if station.unheard.contains(&fetch) {
-            // It has been answered.
-            return;
-        }
-        let Some(process) = &mut station.process else { return };
-        let Some(flight) = process.in_flight.get_mut(&fetch) else { return };
-        self.polite.ends(&flight.begin(), None, false, self.now);
-        self.owners.ends(&flight.host);
-        let error = FetchError { failure: Failure::NotTried, detail: "abandoned".into() };
-        flight.reply =
-            Reply { meaning: Meaning::Nothing, result: Err(error), wire: None, took: flight.reply.took };
-        station.unheard.insert(fetch);
-        let life = station.life;
-        self.reach("a request broken off at the end of the lease");
-        self.after(Duration::from_millis(1), Happening::ToProcess(index, life, ToProcess::Answered(fetch)));
-    }
-
-    /// A process hears of an answer.
-    pub(super) fn fetched(&mut self, index: usize, fetch: FetchId) -> Result<(), Broken> {
-        let ended = self.clock(index).mono;
-        self.stations[index].unheard.remove(&fetch);
-        let Some(process) = &mut self.stations[index].process else { return Ok(()) };
-        let Some(flight) = process.in_flight.remove(&fetch) else { return Ok(()) };
-        self.polite.reads((flight.site, flight.address), flight.exchange);
-        process.held.insert(fetch, (flight.exchange, flight.reply.wire));
-        let event = Event::Fetched(Fetched {
-            fetch,
-            started: flight.started.mono,
-            ended,
-            contacted: vec![flight.address],
-            result: flight.reply.result,
-        });
-        self.tell(index, event)
-    }
-
-    /// Keeps what was received, before anything is written of it.
-    fn archive(
-        &mut self,
-        index: usize,
-        ticket: Ticket,
-        mut record: Box<Record>,
-        fetch: Option<FetchId>,
-    ) -> Task {
-        let station = &mut self.stations[index];
-        let held = station.process.as_mut().and_then(|process| process.held.remove(&fetch?));
-        if let Some((exchange, wire)) = held {
-            if let Some(process) = &mut station.process {
-                process.exchanges.insert(ticket, exchange);
-            }
-            if let Some(wire) = wire {
-                let archive = &mut self.archives[station.archive].received;
-                archive.push(wire);
-                let file = (archive.len() - 1) as u32;
-                let pointer = Some(Pointer { shard: station.archive as u16, file, offset: 0, length: 0 });
-                match &mut *record {
-                    Record::Settled(settled) => settled.capture = pointer,
-                    Record::Robots(robots) => robots.capture = pointer,
-                    _ => {}
-                }
-            }
-        }
-        Task::Write { ticket, record }
     }
 }

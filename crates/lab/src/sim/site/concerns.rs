@@ -8,16 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use nephila_core::agent::{Control, Event, Everywhere};
-use nephila_core::federation::{Heard, Saying};
-use nephila_core::maps::RANGES;
 use nephila_core::record::Block;
 use nephila_core::url::Host;
 
+use super::super::Promise;
 use super::super::driver::Broken;
 use super::super::random::Random;
-use super::super::{Promise, SiteBug};
-use super::federation::{DISTANCE, TIMEOUT, home, site_name};
-use super::{FAULTS_FOR, Happening, Sim, ToProcess};
+use super::{FAULTS_FOR, Happening, Sim};
 
 /// How often the operators look whether anything is to be taken back, when all faults are over.
 const TIDY_EVERY: Duration = Duration::from_secs(100);
@@ -31,14 +28,6 @@ pub(super) enum ToSay {
     Blocks(Vec<Block>, bool),
     /// Of the operator.
     Operator(Everywhere),
-}
-
-/// What a site says to all, on its way: from whom, in which life and under which number, and to whom.
-pub(super) struct SayCall {
-    from: (usize, u64),
-    call: u64,
-    to: usize,
-    saying: Box<Saying>,
 }
 
 /// See the module's documentation.
@@ -204,54 +193,6 @@ impl Sim<'_> {
         match block(host).filter(|block| self.said.known_to_all.contains(block)) {
             Some(_) => Err((Promise::AllKnow, format!("{host} is asked, and all know that it is blocked"))),
             None => Ok(()),
-        }
-    }
-
-    pub(super) fn say_to_site(&mut self, index: usize, gateway: &str, call: u64, saying: Box<Saying>) {
-        let life = self.stations[index].life;
-        if self.bug == Some(SiteBug::KeepsToItself) {
-            let differ = Vec::new();
-            let heard = Heard { differ, newest: Default::default(), lost: None };
-            let answer = ToProcess::Tell(Box::new(Event::Heard { call, heard: Some(Box::new(heard)) }));
-            return self.after(DISTANCE, Happening::ToProcess(index, life, answer));
-        }
-        let unheard = ToProcess::Tell(Box::new(Event::Heard { call, heard: None }));
-        self.after(TIMEOUT, Happening::ToProcess(index, life, unheard));
-        let Some(to) = self.stations.iter().position(|station| station.site.name == gateway) else { return };
-        for wait in self.network.carry(index, to, self.now) {
-            let call = SayCall { from: (index, life), call, to, saying: saying.clone() };
-            self.after(DISTANCE + wait, Happening::Hear(call));
-        }
-    }
-
-    pub(super) fn hear_saying(&mut self, SayCall { from, call, to, saying }: SayCall) -> Result<(), Broken> {
-        if self.network.is_cut(from.0, to, self.now) || self.stations[to].process.is_none() {
-            return Ok(());
-        }
-        let site = self.stations[from.0].federation.as_ref().map(home).map(site_name).unwrap_or_default();
-        if !saying.part.is_empty() {
-            self.strike_one(from.0, to, 6);
-        }
-        if saying.of != site {
-            self.reach("what a lost site said told by another");
-        }
-        self.calls += 1;
-        self.speakers.insert(self.calls, (from.0, from.1, call));
-        let event = Box::new(Event::Said { call: self.calls, site, saying });
-        let life = self.stations[to].life;
-        self.happen(Happening::ToProcess(to, life, ToProcess::Tell(event))).map(drop)
-    }
-
-    pub(super) fn answer_saying(&mut self, index: usize, call: u64, heard: Option<Box<Heard>>) {
-        let Some((to, life, call)) = self.speakers.remove(&call) else { return };
-        match heard.as_ref().map(|heard| heard.differ.len()) {
-            Some(0) | None => {}
-            Some(differ) if differ < usize::from(RANGES) => self.reach("a part of what a site says told"),
-            Some(_) => self.reach("all that a site says told"),
-        }
-        for wait in self.network.carry(index, to, self.now) {
-            let answer = ToProcess::Tell(Box::new(Event::Heard { call, heard: heard.clone() }));
-            self.after(DISTANCE + wait, Happening::ToProcess(to, life, answer));
         }
     }
 }

@@ -40,6 +40,7 @@ use super::driver::Broken;
 use super::levels::{Crash, Exchange};
 use super::random::Random;
 use super::servers::{SITE_REQUEST_TIMEOUT, Servers};
+use super::sites::{self, Callers, SiteCall};
 use super::trace::Trace;
 use super::wakes::Wakes;
 use super::web::Plan;
@@ -48,9 +49,8 @@ use check_archive::Archived;
 use check_copies::Copies;
 use check_owner::Owners;
 use check_rest::Rests;
-use concerns::{Said, SayCall, ToSay};
+use concerns::{Said, ToSay};
 use faults::Fault;
-use federation::{Call, Caller, ClaimCall, RulesCall};
 use network::{Letter, Network, Parcel};
 use station::Station;
 
@@ -78,8 +78,8 @@ enum Happening {
     /// To a process: its station, and in which life.
     ToProcess(usize, u64, ToProcess),
     Parcel(Parcel),
-    /// A batch reaches another site.
-    Call(Call),
+    /// Something is asked of another site.
+    Call(SiteCall),
     Restart(usize),
     Wake(usize),
     DiskWell(usize),
@@ -96,14 +96,8 @@ enum Happening {
     ChangeList(u64),
     /// An agent gets that list, in which a site may be gone.
     Relist(usize, Option<usize>, u64),
-    /// A site is asked about a host.
-    Claim(ClaimCall),
-    /// A site is asked for the rules that a host has.
-    AskRules(RulesCall),
     /// Somebody says something to all sites.
     Say(usize, ToSay),
-    /// A site hears what another says to all.
-    Hear(SayCall),
     /// The operators look for what is to be taken back.
     Tidy,
     Look,
@@ -154,12 +148,8 @@ struct Sim<'a> {
     archived: Archived,
     /// The crawl goes by cash.
     by_cash: bool,
-    /// Batches that reached another site, and who waits for answers.
-    calls: u64,
-    callers: BTreeMap<u64, Caller>,
-    claimers: BTreeMap<u64, Caller>,
-    rule_askers: BTreeMap<u64, Caller>,
-    speakers: BTreeMap<u64, Caller>,
+    /// Who waits for answers of other sites.
+    callers: Callers,
     said: Said,
     /// By URL that is done, which agent was the last to say so.
     settled_by: BTreeMap<String, usize>,
@@ -239,7 +229,7 @@ impl<'a> Sim<'a> {
         let mut servers = Servers::default();
         if is_federation {
             federation::found(seed, &plan, &mut stations, &mut random);
-            servers = Servers::at(federation::positions(seed, &plan));
+            servers = Servers::at(sites::positions(seed, &plan));
         }
         let mut sim = Sim {
             seed,
@@ -269,11 +259,7 @@ impl<'a> Sim<'a> {
             copies: Copies::default(),
             archived: Archived::default(),
             by_cash: config.settings.order == UrlOrder::Cash,
-            calls: 0,
-            callers: BTreeMap::new(),
-            claimers: BTreeMap::new(),
-            rule_askers: BTreeMap::new(),
-            speakers: BTreeMap::new(),
+            callers: Callers::default(),
             said: Said::default(),
             settled_by: BTreeMap::new(),
             posted: BTreeSet::new(),
@@ -292,8 +278,10 @@ impl<'a> Sim<'a> {
         }
         for (at, fault) in faults::draw(seed, count, FAULTS_FOR) {
             // What is lost with a disk other sites may have sent, and they do not send it again.
-            let is_lost = is_federation && matches!(fault, Fault::Lose { .. } | Fault::Forget { .. });
-            if is_lost || spares_disks && fault.costs_something() {
+            if is_federation && matches!(fault, Fault::Lose { .. } | Fault::Forget { .. }) {
+                continue;
+            }
+            if spares_disks && fault.costs_something() {
                 continue;
             }
             sim.faults_end = sim.faults_end.max(Mono(0) + at + fault.lasts());
@@ -428,10 +416,7 @@ impl<'a> Sim<'a> {
             Happening::LoseSite(site) => self.lose_site(site),
             Happening::ChangeList(version) => self.change_list(version),
             Happening::Relist(index, gone, version) => self.relist(index, gone, version),
-            Happening::Claim(call) => self.hear_claim(call)?,
-            Happening::AskRules(call) => self.hear_rules_asked(call)?,
             Happening::Say(station, saying) => self.say(station, saying)?,
-            Happening::Hear(call) => self.hear_saying(call)?,
             Happening::Tidy => self.tidy()?,
             Happening::Look => return self.look(),
         }

@@ -1,6 +1,6 @@
 //! One agent of the simulated site: performs its actions as the node does.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use nephila_core::federation::Federation;
 use nephila_core::record::{Failure, Found};
 use nephila_core::site::{AgentId, Message, Partitions, SiteSettings, Terms, TurnMessage};
 use nephila_core::time::Mono;
-use nephila_core::url::{AddressKey, Host, identify};
+use nephila_core::url::{Host, identify};
 use nephila_disk::SimDisk;
 use nephila_node::config::Config;
 use nephila_node::directory;
@@ -28,6 +28,7 @@ use super::super::clock::Clock;
 use super::super::driver::{Broken, InFlight, Process, broken};
 use super::super::levels::Crash;
 use super::super::random::Random;
+use super::super::sites::{Answered, Asked, Told};
 use super::super::web::{Meaning, PlannedHost, Reply};
 use super::super::{Promise, SiteBug};
 use super::disks::Trouble;
@@ -67,7 +68,7 @@ pub(super) struct Station {
     /// The last batch for another site, unless it was answered.
     pub(super) posting: Option<u64>,
     /// Addresses that other sites use, as its process was told, and when.
-    pub(super) told: BTreeMap<(AddressKey, u16), Mono>,
+    pub(super) told: Told,
     /// What is wrong with its disk.
     pub(super) trouble: Trouble,
     /// What its records have made.
@@ -122,7 +123,7 @@ impl Station {
             earlier: Vec::new(),
             is_gone: false,
             posting: None,
-            told: BTreeMap::new(),
+            told: Told::default(),
             trouble: Trouble::default(),
             cash: Cash::new(seed ^ index as u64),
             config: config.clone(),
@@ -251,7 +252,8 @@ impl Sim<'_> {
     fn step(&mut self, index: usize, event: Event) -> Result<(), Broken> {
         let clock = self.clock(index);
         self.wakes.touch(index);
-        self.note_told(index, &event);
+        let Station { told, federation, .. } = &mut self.stations[index];
+        told.note(federation.as_ref(), &event, self.now);
         let Some(process) = &mut self.stations[index].process else { return Ok(()) };
         let mut actions = Vec::new();
         process.agent.step(clock, event, &mut actions);
@@ -298,17 +300,23 @@ impl Sim<'_> {
                 Ok(None) => continue,
                 Err(error) => return self.disk_failed(index, &WriteError::Store(error)),
             };
+            let action = match Asked::of(action) {
+                Ok((gateway, asked)) => {
+                    self.ask_site(index, &gateway, asked);
+                    continue;
+                }
+                Err(other) => *other,
+            };
+            let action = match Answered::of(action) {
+                Ok((call, answered)) => {
+                    self.answer_call(index, call, answered);
+                    continue;
+                }
+                Err(other) => *other,
+            };
             match action {
-                Action::Claim { gateway, call, claim, .. } => self.claim(index, &gateway, call, claim),
-                Action::Release { call, release } => self.release(index, call, release),
                 Action::Tell { site, used } => self.tell_site(index, site, &used),
-                Action::AskRules { gateway, call, ask, .. } => self.ask_rules(index, &gateway, call, ask),
-                Action::GiveRules { call, result } => self.give_rules(index, call, result),
-                Action::Say { gateway, call, saying, .. } => self.say_to_site(index, &gateway, call, saying),
-                Action::Heard { call, heard } => self.answer_saying(index, call, heard),
                 Action::Send { to, message } => self.send(index, &to, message),
-                Action::Post { gateway, post, batch, .. } => self.post(index, &gateway, post, batch),
-                Action::Answer { call, taken } => self.answer_call(index, call, taken),
                 Action::Resolve { host } => {
                     let wait = Duration::from_millis(1 + self.random.below(60));
                     self.after(wait, Happening::ToProcess(index, life, ToProcess::Resolved(host)));
@@ -567,7 +575,7 @@ impl Sim<'_> {
             return;
         }
         let heard = (flight.exchange, flight.reply.meaning);
-        let begin = Begin { sites: station.sites_at(flight.address, self.now), ..flight.begin() };
+        let begin = Begin { sites: station.told.sites_at(flight.address, self.now), ..flight.begin() };
         if begin.sites > 1 {
             *self.report.reached.entry("an address that another site uses".to_owned()).or_default() += 1;
         }

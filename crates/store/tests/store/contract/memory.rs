@@ -278,12 +278,29 @@ impl MemoryStore {
         }
     }
 
+    /// What was given to another site is given back.
+    fn is_taken_back(&mut self, number: usize, found: &Found, admitted: &mut Admitted) -> bool {
+        let How::Returned { attempts, .. } = found.how else { return false };
+        let known = &mut self.urls[number];
+        known.attempts = known.attempts.max(attempts);
+        let is_sent = |last: &Settled| matches!(last.outcome, Outcome::Sent { .. });
+        let is_taken_back = known.stage == Stage::Settled && known.last.as_ref().is_some_and(is_sent);
+        if is_taken_back {
+            (known.stage, known.is_free, known.last) = (Stage::Queued, true, None);
+            admitted.new.push((known.host.clone(), 1));
+        }
+        is_taken_back
+    }
+
     fn offer(&mut self, place: u64, found: &Found, cash: u64, admitted: &mut Admitted) {
         if self.is_done_elsewhere(&url(&found.url)) {
             admitted.known += 1;
             return;
         }
         if let Some(number) = self.find(&found.url) {
+            if self.is_taken_back(number, found, admitted) {
+                return;
+            }
             admitted.known += 1;
             self.turn += 1;
             if self.order == UrlOrder::Cash {
@@ -609,7 +626,14 @@ impl Store for MemoryStore {
         let taken = known.stage == Stage::Taken;
         let Some(last) = &known.last else {
             let (found, place) = known.nearest.clone();
-            let state = if taken { KnownState::Taken } else { KnownState::Queued };
+            let state = match known.stage {
+                Stage::Taken => KnownState::Taken,
+                // Somebody else has tried it.
+                Stage::Deferred(not_before, _) if known.attempts > 0 => {
+                    KnownState::Retry { not_before, attempts: known.attempts, last: None }
+                }
+                _ => KnownState::Queued,
+            };
             return Ok(Some(Known { found, via: self.page(place), state, cash }));
         };
         let state = match last.outcome {

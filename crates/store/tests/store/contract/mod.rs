@@ -150,6 +150,8 @@ macro_rules! store_contract {
                 what_is_kept_with_hosts_is_there_again,
                 a_round_meets_each_host_that_something_is_due_of,
                 pruning_loses_nothing,
+                what_was_sent_is_known_until_it_is_returned,
+                what_another_has_done_or_tried_is_done_or_tried,
             );
 
             #[test]

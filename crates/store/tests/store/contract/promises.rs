@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use nephila_core::agent::{Admitted, Due, OverLimit, StoredHost, Taken, Visited};
 use nephila_core::frontier::{HostMemo, HostState};
-use nephila_core::record::{Failure, Found, How, Outcome, Record, RobotsOutcome, RobotsRecord, Settled};
+use nephila_core::record::{
+    Arrived, Failure, Found, How, Outcome, Record, RobotsOutcome, RobotsRecord, Settled,
+};
+use nephila_core::site::{AgentId, Moved, MovedHost, SeenUrl, Waiting};
 use nephila_core::time::{Mono, Now, Wall};
-use nephila_core::url::{Host, Origin};
+use nephila_core::url::{Fingerprint, Host, Origin};
 use nephila_store::{Known, KnownState, Store, StoreLimits};
 
 use super::Harness;
@@ -628,4 +631,85 @@ pub(crate) fn pruning_loses_nothing<H: Harness>(seed: u64) {
     let expected =
         [("/known", 1), ("/new", 2), ("/deep", 7)].map(|(path, depth)| (path.to_owned(), depth, via.clone()));
     assert_eq!(seen, [expected.to_vec(), expected.to_vec()]);
+}
+
+/// What was given to another site is known until it is given back: then it is queued, once, and what is done stays done.
+pub(crate) fn what_was_sent_is_known_until_it_is_returned<H: Harness>(seed: u64) {
+    with_and_without_saving(seed, NO_LIMITS, |harness: &mut H, save| {
+        let arrived = |how: How| {
+            let found = ["1", "2"].map(|name| Found { how, ..found(&page(name), 1) }).to_vec();
+            Record::Arrived(Arrived {
+                from: AgentId::default(),
+                site: None,
+                found,
+                pages: vec![(None, 2)],
+                totals: Vec::new(),
+            })
+        };
+        let figures = |harness: &mut H| (harness.store().stored().known, harness.store().stored().queued);
+        decided(harness, &arrived(How::Link));
+        assert_eq!(names(&take(harness, 9, 0)), ["1", "2"]);
+        settle(harness, "1", Outcome::Sent { to: "lima".to_owned() });
+        settle(harness, "2", done());
+        save(harness);
+        harness.restart(NO_LIMITS, &[]);
+        assert_eq!(decided(harness, &arrived(How::Link)).new, vec![], "found again, it is not queued again");
+        assert_eq!(figures(harness), (2, 0));
+        let said = decided(harness, &arrived(How::Link.returned(0)));
+        assert_eq!(said.new, vec![(a(), 1)]);
+        assert_eq!(decided(harness, &arrived(How::Link.returned(0))).new, vec![]);
+        assert_eq!(figures(harness), (2, 1));
+        let known = harness.store().look_up(&url(&page("1"))).unwrap().unwrap();
+        assert!(matches!(known.state, KnownState::Queued), "{:?}", known.state);
+        // Another site tried it twice before it gave it back, too.
+        decided(harness, &arrived(How::Link.returned(2)));
+        assert_eq!(figures(harness), (2, 1));
+        let taken = take(harness, 9, 0);
+        assert_eq!((names(&taken), taken.due[0].attempts), (vec!["1"], 2));
+        settle(harness, "1", Outcome::Sent { to: "lima".to_owned() });
+        assert_eq!(figures(harness), (2, 0));
+    });
+}
+
+/// What another agent or another site knows of a host is known from then on.
+pub(crate) fn what_another_has_done_or_tried_is_done_or_tried<H: Harness>(seed: u64) {
+    with_and_without_saving(seed, NO_LIMITS, |harness: &mut H, save| {
+        let all = [("1", 1), ("2", 2), ("3", 3), ("6", 4), ("7", 5), ("8", 6)];
+        offer(harness, &all);
+        let taken = take(harness, 9, 0);
+        // Some come back.
+        harness.store().put_back(&a(), &taken.due[2..]).unwrap();
+        let seen = ["1", "3", "6", "7", "8"].map(|name| Fingerprint::of(&url(&page(name))));
+        let seen = seen.map(|fingerprint| SeenUrl { fingerprint, place: 9, is_sent: false }).to_vec();
+        let waiting = |attempts, not_before| Waiting { via: None, attempts, not_before };
+        let moved = Moved {
+            hosts: vec![MovedHost { host: a(), memo: None, seen }],
+            found: vec![found(&page("4"), 1), found(&page("5"), 1)],
+            waiting: vec![waiting(2, Some(Wall(100))), waiting(0, None)],
+            accounts: Vec::new(),
+        };
+        let record = Record::Moved { from: AgentId::from(7), moved };
+        decided(harness, &record);
+        // A part of it may come twice.
+        decided(harness, &record);
+        harness.store().put_back(&a(), &taken.due).unwrap();
+        save(harness);
+        harness.restart(NO_LIMITS, &[]);
+        harness.store().decide().unwrap();
+        let stored = harness.store().stored();
+        assert_eq!((stored.known, stored.queued), (8, 3));
+        let mut state = |name: &str| harness.store().look_up(&url(&page(name))).unwrap().unwrap().state;
+        for done in ["1", "3", "6", "7", "8"] {
+            assert!(matches!(state(done), KnownState::Elsewhere { place: 9, .. }), "{:?}", state(done));
+        }
+        let tried = state("4");
+        let is_tried = |of: &KnownState| {
+            matches!(of, KnownState::Retry { attempts: 2, not_before: Wall(100), last: None })
+        };
+        assert!(is_tried(&tried), "{tried:?}");
+        let taken = take(harness, 9, 99);
+        assert_eq!(BTreeSet::from_iter(names(&taken)), ["2", "5"].into());
+        let taken = take(harness, 9, 100);
+        assert_eq!((names(&taken), taken.due[0].attempts), (vec!["4"], 2));
+    });
 }
