@@ -40,8 +40,12 @@ fn a_seed_is_one_run() {
 
 #[test]
 fn bugs_of_sites_are_found() {
-    let is_found = |found: &Violation| found.promise != Promise::LargeEnough;
     for bug in SiteBug::ALL {
+        // What is added too often does nothing else.
+        let is_found = |found: &Violation| match bug {
+            SiteBug::AddsWhatIsTold => found.promise == Promise::CashKept,
+            _ => found.promise != Promise::LargeEnough,
+        };
         let found = (0..FOUND_WITHIN).filter_map(|seed| sim::run_site_broken(seed, bug).err()).find(is_found);
         println!("{bug:?}: {found:?}");
         assert!(found.is_some(), "{bug:?} is not found");

@@ -109,6 +109,7 @@ impl Sim<'_> {
             return Ok(());
         }
         let (mut made, mut there) = (0, 0);
+        let (mut given, mut heard) = (0_i128, 0_i128);
         let mut sums = Vec::new();
         for station in &mut self.stations {
             let Some(process) = &mut station.process else { return Ok(()) };
@@ -122,10 +123,16 @@ impl Sim<'_> {
             }
             let cash = process.store.cash().map_err(|error| (Promise::CashKept, error.to_string()))?;
             sums.push((station.cash.made(), cash));
+            (given, heard) = (given + i128::from(cash.given), heard + i128::from(cash.heard));
             made += station.cash.made();
             there += cash.sum();
         }
         self.reach("cash counted");
+        // Sites have heard what agents have with the hosts of others, and not as given.
+        if self.sites() == 1 && heard > given {
+            let what = format!("{given} units of cash were given to others, and {heard} heard of: {sums:?}");
+            return Err((Promise::CashKept, what));
+        }
         if made != there {
             let what = format!("{made} units of cash were made, and there are {there}: {sums:?}");
             return Err((Promise::CashKept, what));
